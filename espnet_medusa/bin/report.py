@@ -5,11 +5,19 @@ jobs are merged into a statistics.json next to each decoded text.
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from espnet_medusa.data.command_line import run_main, str2bool
+from espnet_medusa.data.command_line import SOME_FAILED, run_main, str2bool
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.recipes.report.decodings import complete_statistics, read_experiments
+from espnet_medusa.recipes.report.decodings import (
+    DecodedSet,
+    complete_statistics,
+    find_baselines,
+    read_experiments,
+)
+from espnet_medusa.recipes.report.incomplete import IncompleteSets
 from espnet_medusa.recipes.report.page import write_pages
 from espnet_medusa.recipes.report.paper_tables import write_papers
 from espnet_medusa.recipes.report.published import PUBLISHED
@@ -43,29 +51,51 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def work(args: argparse.Namespace) -> None:
+def known_baseline(
+    wanted: Path | None, decodings: Sequence[DecodedSet], incomplete: IncompleteSets
+) -> Path | None:
+    """Return the baseline; None if its sets are incomplete. Raise ValueError if there is none."""
+    try:
+        find_baselines(decodings, wanted)
+    except ValueError:
+        if not any(wanted.parent == one.exp_dir for one in incomplete.found):
+            raise
+        return None
+    return wanted
+
+
+def work(args: argparse.Namespace) -> int:
     exp_dirs = list(dict.fromkeys(args.exp_dirs))
     for exp_dir in exp_dirs:
         if not exp_dir.is_dir():
             raise InputError(f"{exp_dir}: no such folder; give experiments that were trained")
-    written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir)]
-    decodings = read_experiments(exp_dirs)
+    incomplete = IncompleteSets()
+    written = [path for exp_dir in exp_dirs for path in complete_statistics(exp_dir, incomplete)]
+    decodings = read_experiments(exp_dirs, incomplete)
+    decoded = {one.exp_dir for one in [*decodings, *incomplete.found]}
+    for exp_dir in exp_dirs if not args.config else ():
+        with incomplete.noting(exp_dir, exp_dir):
+            if exp_dir not in decoded:
+                raise InputError(
+                    f"no decoded set, such as {exp_dir}/TAG/SET/text; decode (stage 12), or give "
+                    "the experiment's folder"
+                )
+    incomplete.check_rest(decodings)
+    baseline = known_baseline(args.baseline, decodings, incomplete)
     if args.html:
-        written += write_pages(decodings, args.baseline, args.embed_audio)
+        written += write_pages(decodings, baseline, args.embed_audio, incomplete)
     output = args.output or default_output(exp_dirs)
     image_dir = args.image_dir or output.parent / "images"
     if args.config:
-        written += write_papers(args.config, args.published, decodings, output, image_dir)
+        written += write_papers(
+            args.config, args.published, decodings, output, image_dir, incomplete
+        )
     else:
-        decoded = {decoding.exp_dir for decoding in decodings}
-        for exp_dir in exp_dirs:
-            if exp_dir not in decoded:
-                raise InputError(
-                    f"{exp_dir}: no decoded set, such as {exp_dir}/TAG/SET/text; decode (stage "
-                    "12), or give the experiment's folder"
-                )
-        written += write_results(exp_dirs, decodings, args.baseline, output, image_dir)
+        written += write_results(exp_dirs, decodings, baseline, output, image_dir, incomplete)
     print("\n".join(map(str, written)))
+    for one in incomplete.found:
+        print(f"report: not complete: {one}", file=sys.stderr)
+    return SOME_FAILED if incomplete.found else 0
 
 
 def main(cmd: list[str] | None = None) -> None:

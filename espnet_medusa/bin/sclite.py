@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from espnet_medusa.data.command_line import str2bool
+from espnet_medusa.data.errors import list_some
 from espnet_medusa.recipes.scoring.sclite import ID_TYPES, Score, read_joined, score_trn
 from espnet_medusa.recipes.scoring.sclite_report import (
     DEFAULT_LINE_WIDTH,
@@ -28,6 +29,7 @@ _REPORTS = {
 _STDOUT = "stdout"
 _OUTPUTS = {name: {name} for name in (*_REPORTS, _STDOUT)}
 _OUTPUTS |= {"pra": {"pralign"}, "all": set(_REPORTS)}
+BRACES = "'{' is a character of its word here; NIST's program reads it as alternatives, or fails"
 _ENCODINGS = ("ascii", "utf-8")
 
 
@@ -99,6 +101,9 @@ def _score(args: argparse.Namespace, reference: str, hypothesis: str, title: str
 
 def _report(args: argparse.Namespace, reference: str, hypothesis: str, title: str | None) -> None:
     outputs, score = _outputs(args.outputs), _score(args, reference, hypothesis, title)
+    if score.with_braces:
+        ids = list_some(score.with_braces)
+        print(f"sclite: {hypothesis}: {ids}: {BRACES}", file=sys.stderr)
     folder = Path(args.output_dir or Path(hypothesis).parent)
     name = args.name or Path(hypothesis).name
     for report, (suffix, make) in _REPORTS.items():

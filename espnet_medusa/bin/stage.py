@@ -17,8 +17,8 @@ COMMANDS = {  # by module of ``recipes.stages``
     "jobs": ("run_command", "run_jobs", "split_keys"),
     "training": ("check_start", "plot_training", "run_training", "systems"),
     "results": (
-        "calculate_rtf", "merge_outputs", "pack_heads", "pack_model", "results_to_csv", "score",
-        "upload",
+        "calculate_rtf", "check_scoring", "merge_outputs", "pack_heads", "pack_model",
+        "results_to_csv", "score", "upload",
     ),
 }  # fmt: skip
 MODULES = {name: module for module, names in COMMANDS.items() for name in names}

@@ -13,7 +13,7 @@ from typing import Protocol
 from espnet_medusa.data.audio.source import ark_address, open_source, source_columns, source_paths
 from espnet_medusa.data.errors import InputError, list_some
 from espnet_medusa.data.files.output_folder import file_digest, file_state
-from espnet_medusa.data.kaldi.table import TableScan, scan_table
+from espnet_medusa.data.kaldi.table import TableScan, join_words, scan_table
 from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
@@ -114,6 +114,7 @@ def read_input(
     keys = [*dict.fromkeys([*keys, *problems])]
     languages = {} if utt2lang is None else _read_values(utt2lang, keys, problems)
     texts = _read_values(by_name[PREVIOUS][0], keys, problems) if PREVIOUS in by_name else {}
+    texts = {key: join_words(text) for key, text in texts.items()}
     if PREVIOUS in by_name:
         lost = [key for key in keys if key not in texts and key not in problems]
         problems |= {key: f"{by_name[PREVIOUS][0]}: has no such id; add its line" for key in lost}
@@ -196,6 +197,8 @@ def decode_job(
         for outcome in decode_remaining(decoder, job, journal):
             if isinstance(outcome, Failed):
                 logger.error(f"failed: {outcome.key}: {journal.failed[outcome.key]}")
+            elif outcome.warning:
+                logger.warning(f"{outcome.key}: {outcome.warning}")
             progress.update()
     journal.write_outputs(job.keys, job.entries, failed_as_empty)
     return len(journal.failed)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from espnet_medusa.data.files.atomic import naming, write_atomically
+from espnet_medusa.data.kaldi.table import join_words
 from espnet_medusa.decoding.search.statistics import DecodingStatistics, write_statistics
 from espnet_medusa.inference.longform.segment import (
     SEGMENTS,
@@ -20,8 +22,10 @@ from espnet_medusa.inference.longform.segment import (
 
 JOURNAL = "journal.jsonl"
 FAILED = "failed_utterances"
+SHORT = "short_utterances"  # too short for the encoder: their hypotheses are empty
 STATISTICS = "statistics.json"
 OUTPUTS = "text", "token", "token_int", "score"  # in ``1best_recog`` and so on
+_LINE_BREAKS = re.compile(r"[\r\n]+")
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +53,7 @@ class Decoded:
     # Segments of long audio; None: the utterance was decoded as a whole.
     segments: tuple[Segment, ...] | None = None
     trace: list[dict[str, Any]] | None = None  # as ``Decoding.trace``
+    warning: str = ""  # why the hypothesis is empty without a search
     source: str = ""  # audio, language and previous text of the result: ``JobInput.source``
     digest: str = ""  # of their content: ``JobInput.digest``
 
@@ -133,6 +138,10 @@ class Journal:
         for path, written in lines.items():
             write_atomically(path, "".join(written))
         write_summary(self.folder, results, failed, entries)
+        short = [f"{key} {one.warning}\n" for key, one in results.items() if one.warning]
+        (self.folder / SHORT).unlink(missing_ok=True)
+        if short:
+            write_atomically(self.folder / SHORT, "".join(short))
 
 
 def read_journal(path: Path) -> tuple[dict[str, Any] | None, dict[str, Decoded]]:
@@ -188,8 +197,9 @@ def _espnet_values(hypothesis: NBestEntry, is_long: bool) -> dict[str, str]:
     }
     text = hypothesis.text
     if text is not None:  # long audio has white space between segments
-        values["text"] = " ".join(text.split()) if is_long else text
-    return values
+        values["text"] = join_words(text) if is_long else text
+    # A line break would begin the line of another utterance.
+    return {name: _LINE_BREAKS.sub(" ", value) for name, value in values.items()}
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -1,13 +1,15 @@
 """Decode the utterances of a job in this process; one that fails does not stop the others."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from espnet_medusa.data.audio.reader import TooLongError
-from espnet_medusa.data.errors import log_traceback, one_line
+from espnet_medusa.data.errors import first_line, log_traceback, one_line
 from espnet_medusa.decoding.search.scores import DECODER
+from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.batches import Utterance, describe, make_batches, read_pools
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import JobInput, log_times
@@ -18,6 +20,7 @@ from espnet_medusa.inference.longform.window import FRAMES_PER_S
 from espnet_medusa.inference.reader import UtteranceReader
 from espnet_medusa.inference.smaller_batches import run_batch
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.inference.too_short import is_too_short
 from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
 from espnet_medusa.networks.espnet_compat import Hypothesis
 
@@ -69,9 +72,16 @@ class UtteranceDecoder:
             lengths = [utterance.frames for utterance in pool]
             for batch in make_batches(lengths, self.batch_size, self.max_batch_frames):
                 utterances = [pool[index] for index in batch]
+                began = time.perf_counter()
                 for utterance, decoding in run_batch(self._decode_batch, utterances, describe):
-                    self.on_decoded(len(utterance.speech) / self.sample_rate_hz)
-                    yield self._outcome(job, utterance.key, decoding)
+                    audio_s = len(utterance.speech) / self.sample_rate_hz
+                    self.on_decoded(audio_s)
+                    if is_too_short(decoding, audio_s):
+                        seconds = time.perf_counter() - began
+                        yield self._without_search(utterance.key, decoding, audio_s, seconds)
+                    else:
+                        yield self._outcome(job, utterance.key, decoding)
+                    began = time.perf_counter()
         yield from _drain(failed)
         if too_long:
             yield from self._decode_long(job, too_long)
@@ -159,6 +169,17 @@ class UtteranceDecoder:
             return self._decoded(key, decoding)
         name = self.reader.describe(job.entries[key])
         return Failed(key, reason if name in reason else f"{name}: {reason}")
+
+    def _without_search(
+        self, key: str, error: Exception, audio_s: float, seconds: float
+    ) -> Decoded:
+        """Return an empty hypothesis, as ESPnet, for audio that is too short for the encoder."""
+        statistics = DecodingStatistics(audio_seconds=audio_s, total_seconds=seconds)
+        reason = f"{1000 * audio_s:.0f} ms are too short for the encoder ({first_line(error)})"
+        warning = " ".join(f"{reason}; its hypothesis is empty".split())
+        decoded = Decoded(key, [NBestEntry("", [], [], "0.0")], statistics, warning=warning)
+        log_times(decoded, self.sample_rate_hz)
+        return decoded
 
     def _decoded(self, key: str, decoding: Decoding) -> Decoded:
         nbest = []

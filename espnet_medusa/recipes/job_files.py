@@ -11,6 +11,7 @@ from espnet_medusa.decoding.search.statistics import (
     read_statistics,
     write_statistics,
 )
+from espnet_medusa.inference.journal import SHORT
 from espnet_medusa.inference.longform.segment import CTM, SEGMENTS, TABLES, put_segments_dir
 from espnet_medusa.recipes.divide_results import divide_results
 
@@ -109,6 +110,15 @@ def merge_results(keys: Path, log_dir: Path, output_dir: Path) -> tuple[set[str]
     if failed:
         write_table(output_dir / "failed_utterances", failed)
     return set(texts), failed
+
+
+def merge_short(log_dir: Path, output_dir: Path) -> dict[str, str]:
+    """Join the jobs' utterances that are too short for the encoder; return the reason by id."""
+    short = _join(job_folders(log_dir), SHORT)
+    (output_dir / SHORT).unlink(missing_ok=True)
+    if short:
+        write_table(output_dir / SHORT, short)
+    return short
 
 
 def merge_segments(log_dir: Path, output_dir: Path) -> None:

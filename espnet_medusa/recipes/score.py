@@ -1,6 +1,7 @@
 """Scores a decoded test set: trn files and result.txt of WER, CER and TER, and calls per word."""
 
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Container, Iterator
@@ -8,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espnet_medusa.data.errors import InputError, list_some
-from espnet_medusa.data.kaldi.table import read_results, read_table
+from espnet_medusa.data.kaldi.data_dir import RENAME, bad_labels
+from espnet_medusa.data.kaldi.table import join_words, read_results, read_table
 from espnet_medusa.data.options import option, read_config
 from espnet_medusa.decoding.search.statistics import add_eta
 from espnet_medusa.recipes.scoring.trn import read_trn, write_trn
@@ -38,6 +40,9 @@ def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
     symbols = None if symbols in ("none", "") else Path(symbols)
     if symbols and not symbols.is_file():
         raise InputError(f"--non_linguistic_symbols {symbols}: no such file; give an existing one")
+    if symbols:  # ESPnet's tokenizer never ends with a blank line of the file
+        lines = symbols.read_text(encoding="utf-8").splitlines()
+        symbols = [line.rstrip() for line in lines if line.strip()]
     removal = dict(non_linguistic_symbols=symbols, remove_non_linguistic_symbols=bool(symbols))
     kinds = {"wer": WordTokenizer, "cer": CharTokenizer}
     chosen = {name: kind(**removal).text2tokens for name, kind in kinds.items()}
@@ -52,6 +57,15 @@ def tokenizers(options: ScoreOptions) -> dict[str, Callable[[str], list[str]]]:
             raise ValueError(f"--bpemodel {model}: no such file{source}; give an existing one")
         chosen["ter"] = SentencepiecesTokenizer(model).text2tokens
     return chosen
+
+
+def check_options(options: ScoreOptions) -> None:
+    """Raise ValueError if a cleaner, file or program of the options cannot be used."""
+    for name in (options.cleaner, options.hyp_cleaner):
+        make_cleaner(name)
+    tokenizers(options)
+    if options.sclite and shutil.which(options.sclite) is None:
+        raise InputError(f"--sclite {options.sclite}: no such program; give its path")
 
 
 def sclite_command(options: ScoreOptions, ref: Path, hyp: Path) -> list[str]:
@@ -72,9 +86,17 @@ def write_report(options: ScoreOptions, folder: Path) -> None:
                 done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, check=False)
             except OSError as error:
                 raise ValueError(f"--sclite {options.sclite}: {error.strerror}") from error
+        messages = done.stderr.decode(errors="replace")
         if done.returncode:
-            reason = done.stderr.decode(errors="replace").strip().split("\n")[-1]
-            raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}")
+            reason = messages.strip().split("\n")[-1]
+            remedy = ""
+            if options.sclite:
+                files = (folder / "ref.trn", folder / "hyp.trn")
+                braces = any("{" in path.read_text(encoding="utf-8") for path in files)
+                cause = ", which fails on '{' in texts" if braces else ""
+                remedy = f"; omit --sclite{cause}: our scorer needs no program"
+            raise ValueError(f"{' '.join(command)}: status {done.returncode}: {reason}{remedy}")
+        print(messages, end="", file=sys.stderr)
         staging.replace(report)
     finally:
         staging.unlink(missing_ok=True)
@@ -102,18 +124,36 @@ def score(data_dir: Path, output_dir: Path, options: ScoreOptions) -> list[Path]
     speakers = read_table(data_dir / "utt2spk")
     if unnamed := references.keys() - speakers.keys():
         raise ValueError(f"{data_dir / 'utt2spk'}: no speaker for {list_some(sorted(unnamed))}")
+    if bad := bad_labels({key: speakers[key] for key in references}):
+        reasons = list_some(f"{key}: {reason}" for key, reason in bad.items())
+        raise ValueError(f"{data_dir / 'utt2spk'}: {reasons}; {RENAME}")
     clean, clean_hyp = make_cleaner(options.cleaner), make_cleaner(options.hyp_cleaner)
     results = []
     for name, tokenize in tokenizers(options).items():
         folder = output_dir / f"score_{name}"
         for side, texts, cleaner in (("ref", references, clean), ("hyp", hypotheses, clean_hyp)):
-            tokens = {key: tokenize(cleaner(text)) for key, text in texts.items()}
+            tokens = {key: tokenize(cleaner(_scorable(text))) for key, text in texts.items()}
             write_trn(folder / f"{side}.trn", tokens, speakers)
         write_report(options, folder)
         results.append(folder / "result.txt")
     if (output_dir / "statistics.json").is_file():
         add_scored_eta(output_dir)
     return results
+
+
+def count_insertions_in_silence(folder: Path) -> tuple[int, int]:
+    """Return the utterances without reference words, and their hypotheses' words.
+
+    ``folder`` contains the trn files of a scored set.
+    """
+    references, hypotheses = (read_trn(folder / name) for name in ("ref.trn", "hyp.trn"))
+    silent = {line.id for line in references if not line.tokens}
+    return len(silent), sum(len(line.tokens) for line in hypotheses if line.id in silent)
+
+
+def _scorable(text: str) -> str:
+    """Join words as ESPnet's stage 13 does; trn files cannot contain NUL characters."""
+    return join_words(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def words_by_utterance(trn: Path, ids: Container[str]) -> dict[str, int]:

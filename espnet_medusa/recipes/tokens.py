@@ -13,7 +13,7 @@ from espnet2.text.word_tokenizer import WordTokenizer
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.atomic import write_atomically
 from espnet_medusa.data.files.token_list import write_token_list
-from espnet_medusa.data.kaldi.table import read_table, write_table
+from espnet_medusa.data.kaldi.table import join_words, read_table, write_table
 from espnet_medusa.data.options import option
 
 TOKEN_TYPES = ("bpe", "char", "word", "hugging_face")
@@ -53,7 +53,7 @@ def read_sentences(texts: Iterable[Path], cleaner: str) -> list[str]:
     """Return cleaned sentences of Kaldi text files; raise ValueError if there are none."""
     clean, texts = make_cleaner(cleaner), list(texts)
     tables = [read_table(path, require_value=False) for path in texts]
-    sentences = [clean(text) for table in tables for text in table.values()]
+    sentences = [clean(join_words(text)) for table in tables for text in table.values()]
     sentences = [sentence for sentence in sentences if sentence.strip()]
     if not sentences:
         raise ValueError(f"{', '.join(map(str, texts))}: no text to make tokens from")

@@ -360,3 +360,13 @@ def test_a_line_that_an_interruption_cut_is_ignored(tmp_path, cut):
     end = data.rindex("\u00fc".encode()) + 1 if cut == 1 else len(data) - cut
     (tmp_path / JOURNAL).write_bytes(data[:end])
     assert Journal(tmp_path, {}).decoded == {"odd": odd}
+
+
+def test_line_breaks_in_texts_keep_one_line_per_utterance(tmp_path):
+    journal = Journal(tmp_path, {})
+    entry = replace(PLAIN.nbest[0], text="a\r\nb \nc", others={"text_nospecial": "a\nb"})
+    journal.add(replace(PLAIN, key="odd", nbest=[entry]))
+    journal.write_outputs(["odd"], {"odd": "odd.wav"})
+    results = tmp_path / "1best_recog"
+    assert (results / "text").read_text() == "odd a b  c\n"
+    assert (results / "text_nospecial").read_text() == "odd a b\n"

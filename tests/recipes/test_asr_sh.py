@@ -364,3 +364,22 @@ def test_dask_decodes_in_one_job(tmp_path, address):
 def test_without_a_cluster_there_is_one_job_per_core_or_gpu(options, jobs, tmp_path):
     _, logs = begin_decoding(tmp_path, *options)
     assert len([*logs.glob("keys.*.scp")]) == jobs
+
+
+def test_stages_1_and_3_check_labels_of_test_sets_and_keep_silence(recipe, tmp_path):
+    for name in ("train", "dev", "test"):
+        write_set(tmp_path / "own" / name, 4)
+        folder = tmp_path / "own" / name
+        for table in ("wav.scp", "text", "utt2spk", "spk2utt"):
+            lines = (folder / table).read_text().replace("s-u0 ", "s-u(0) ")
+            (folder / table).write_text(lines)
+    text = tmp_path / "own" / "test" / "text"
+    text.write_text("s-u(0) one\ns-u1\ns-u2 one\t two\ns-u3 six\n")
+    options = [*OPTIONS, "--data_dir", f"{tmp_path}/own", "--dumpdir", f"{tmp_path}/dump"]
+    done = run(recipe, "./asr.sh", *options, "--stop_stage", "3", status=3)
+    # Labels of training sets are not scored.
+    assert done.stdout.count("its label in scoring, 's-s-u(0)', has '('") == 2
+    expected = {"s-u1": "", "s-u2": "one two", "s-u3": "six"}
+    dump = tmp_path / "dump" / "raw"
+    assert read_table(dump / "test" / "text", require_value=False) == expected
+    assert len(read_table(dump / "org" / "train" / "wav.scp")) == 4

@@ -110,7 +110,7 @@ def test_references_and_hypotheses_have_separate_cleaners(folders):
 def test_symbols_that_do_not_count(folders, tmp_path, capsys):
     with command_refused(capsys, f"--non_linguistic_symbols {tmp_path}/symbols: no such file"):
         run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
-    (tmp_path / "symbols").write_text("tree\nthree\n")
+    (tmp_path / "symbols").write_text("tree\n\nthree\n")
     run_score(folders, "--non_linguistic_symbols", f"{tmp_path}/symbols")
     row = row_of(folders)
     assert (row.words, row.err) == ("5", "0.0")
@@ -139,3 +139,68 @@ def test_sclite_itself_gets_the_arguments_and_a_missing_one_is_named(folders, tm
 def test_labels_join_speaker_and_utterance_with_a_hyphen(lines, ids, words, tmp_path):
     (tmp_path / "ref.trn").write_text("\n".join(lines))
     assert words_by_utterance(tmp_path / "ref.trn", ids) == words
+
+
+SPACES = ["  ", "\t", "\v", "\f", "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}", "\u2028", "\x1f"]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=ascii)
+def test_white_space_of_any_kind_separates_words(folders, space):
+    text = f"s1-a one{space}two three{space}\ns1-b four five\ns2-c six\n"
+    for side in (0, 1):  # the reference, then both
+        (folders[side] / "text").write_text(text)
+    (folders[1] / "text").write_text("s1-a one two  three\ns1-b four five\ns2-c six\n")
+    run_score(folders)
+    assert (row_of(folders, "cer").words, row_of(folders, "cer").err) == ("25", "0.0")
+    (folders[0] / "text").write_text("s1-a one two three\ns1-b four five\ns2-c six\n")
+    (folders[1] / "text").write_text(text)
+    run_score(folders)
+    assert [row_of(folders, rate).err for rate in ("wer", "cer")] == ["0.0", "0.0"]
+
+
+def test_no_character_of_a_hypothesis_prevents_a_score(folders):
+    (folders[1] / "text").write_text("s1-a one two thr\0ee\ns1-b ;; four\ns2-c (six) ** \\ @\n")
+    run_score(folders)
+    assert row_of(folders).sentences == row_of(folders, "cer").sentences == "3"
+
+
+def test_braces_are_scored_and_named(folders, tmp_path, capfd):
+    (folders[0] / "text").write_text("s1-a one M^{ME} three\ns1-b four five\ns2-c six\n")
+    (folders[1] / "text").write_text("s1-a one M^{ME} {\ns1-b four five\ns2-c six\n")
+    run_score(folders)
+    assert row_of(folders).err == "16.7"
+    assert "s1-s1-a: '{' is a character of its word" in capfd.readouterr().err
+    # NIST's program may end in this way.
+    program = tmp_path / "sclite"
+    program.write_text("#!/bin/sh\nkill -SEGV $$\n")
+    program.chmod(0o755)
+    with command_refused(capfd, "status -11", "omit --sclite, which fails on '{' in texts"):
+        run_score(folders, "--sclite", str(program))
+
+
+def test_labels_that_trn_files_cannot_have_are_named_at_once(folders, capsys):
+    (folders[0] / "text").write_text("b-c one\nc two\nd(2) three\n")
+    (folders[0] / "utt2spk").write_text("b-c a\nc a-b\nd(2) d\n")
+    (folders[1] / "text").write_text("b-c one\nc two\nd(2) three\n")
+    with command_refused(capsys, "c: its label in scoring, 'a-b-c'", "of b-c", "d(2): ", "rename"):
+        run_score(folders)
+
+
+def test_words_in_silence_are_insertions(folders, capsys):
+    (folders[0] / "text").write_text("s1-a one two three\ns1-b\ns2-c six\n")
+    run_score(folders)
+    # A substitution, and two insertions, of four words.
+    assert (row_of(folders).err, row_of(folders).inserted) == ("75.0", "50.0")
+    assert "1 utterances have an empty reference; words in their hypotheses: 2" in (
+        capsys.readouterr().out
+    )
+
+
+@cases(
+    ("--cleaner", "nonesuch"), ("--hyp_cleaner", "nonesuch"), ("--sclite", "/no/sclite"),
+    ("--bpemodel", "no.model"), ("--non_linguistic_symbols", "no.txt"),
+)  # fmt: skip
+def test_options_are_checked_before_decoding(option, value, capsys):
+    stage.main(["check_scoring"])
+    with command_refused(capsys, value):
+        stage.main(["check_scoring", option, value])

@@ -211,3 +211,18 @@ def test_texts_are_joined_with_all_lines(text, tmp_path):
     joined = read_table(output)
     assert joined["a"] == "one two three" and joined["a-2"] == "one more" and joined["z"] == "last"
     assert joined["a-3"] == joined["a"] and len(joined) == 3 + 2 + 3
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_white_space_makes_no_tokens(kind, text):
+    expected = make(text, "--token_type", kind, "--nbpe", "18")
+    for space in ("  ", "\t", "\f", "\N{NO-BREAK SPACE}", "\N{IDEOGRAPHIC SPACE}"):
+        text.write_text(TEXT.replace("one ", f"one{space}"))
+        assert make(text, "--token_type", kind, "--nbpe", "18") == expected
+
+
+def test_labels_of_training_join_white_space(training):
+    args = MedusaASRTask.get_parser().parse_args(training)
+    preprocess = build_preprocess(args)
+    labels = [preprocess("a", {"text": text})["text"] for text in ("one two", "one \t\u3000two ")]
+    assert labels[0].tolist() == labels[1].tolist()

@@ -405,19 +405,24 @@ fi
 
 # Data -----------------------------------------------------------------------------------------
 
-validate() { # SET REQUIRE_TEXT
+is_scored() { # SET: print whether a training or validation set is also decoded and scored
+    [ "$1" = "${valid_set}" ] && echo "${eval_valid_set}" || echo false
+}
+
+validate() { # SET REQUIRE_TEXT SCORED
     tool validate_data_dir "${data_dir}/$1" --allow_pipes "${allow_pipes}" --speaker_order false \
-        --require_text "$2"
+        --require_text "$2" --allow_empty_text "$3" --scored "$3"
 }
 
 if active 1 "Data"; then
     if [ -n "${data_dir}" ]; then
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_source}
         for set_name in "${train_sets[@]}"; do
-            validate "${set_name}" "${require_text}" || bad_sets+=" ${set_name}"
+            validate "${set_name}" "${require_text}" "$(is_scored "${set_name}")" ||
+                bad_sets+=" ${set_name}"
         done
         for set_name in "${tests[@]#org/}"; do
-            validate "${set_name}" true || log "Stage 3 skips these utterances of ${set_name}"
+            validate "${set_name}" true true || log "Stage 3 skips these utterances of ${set_name}"
         done
         [ -z "${bad_sets}" ] || fail_data
         [ ${#train_sets[@]} -eq 0 ] || train_sets[0]=${train_set}
@@ -455,11 +460,12 @@ if active 2 "Speed perturbation: ${speed_perturb_factors}"; then
         --allow_pipes "${allow_pipes}"
 fi
 
-format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT MAX_DURATION
+format() { # FOLDER OUTPUT ON_BAD REQUIRE_TEXT MAX_DURATION SCORED
     local status=0
     tool format_data --data_dir "$1" --output_dir "$2" --fs "${fs}" \
         --audio_format "${audio_format}" --nj "${nj}" --allow_pipes "${allow_pipes}" \
-        --max_duration "$5" --on_bad "$3" --require_text "$4" || status=$?
+        --max_duration "$5" --on_bad "$3" --require_text "$4" --allow_empty_text "$6" \
+        --scored "$6" || status=$?
     [ "${status}" -eq 3 ] || return "${status}" # 3: bad audio was left out, with a message for each
 }
 
@@ -469,7 +475,8 @@ format_tests() { # list test sets that cannot be used, and go on with the others
         folder=${source_dir}/${set_name#org/}
         status=0
         if [[ " ${train_sets[*]/#/org/} " != *" ${set_name} "* ]]; then # else it is formatted already
-            attempt format "${folder}" "${features}/${set_name}" skip true "${longest_test}"
+            attempt format "${folder}" "${features}/${set_name}" skip true "${longest_test}" \
+                true
         fi
         if [ "${status}" -eq 0 ]; then
             usable+=("${set_name}")
@@ -489,7 +496,7 @@ if active 3 "Format audio: ${source_dir} -> ${features}"; then
         [ -z "${suffix}" ] || [ "${set_name}" != "${train_set}" ] ||
             folder=${dumpdir}/perturbed/${set_name}
         format "${folder}" "${features}/org/${set_name}" "${on_bad}" "${require_text}" \
-            "${max_duration}" || bad_sets+=" ${set_name}"
+            "${max_duration}" "$(is_scored "${set_name}")" || bad_sets+=" ${set_name}"
     done
     [ -z "${bad_sets}" ] || fail_data
     format_tests
@@ -723,8 +730,17 @@ decode() { # CONFIG TEST_SET: exit status 3 if some utterances failed
     exit "${merged}"
 }
 
+scoring=(--cleaner "${score_cleaner:-${cleaner}}" --hyp_cleaner "${score_cleaner:-${hyp_cleaner}}"
+    --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}"
+    --asr_train_config "${asr_exp}/config.yaml")
+[ "${token_type}" != bpe ] || [ -z "${given_bpemodel}" ] ||
+    scoring+=(--bpemodel "${given_bpemodel}")
+[ -z "${sclite}" ] || scoring+=(--sclite "${sclite}")
+
 declare -A undecoded=() # folders of results
 if active 12 "Decoding: ${asr_exp}"; then
+    [ "${stop_stage}" -lt 13 ] || [[ " ${skip_stages} " == *" 13 "* ]] ||
+        tool check_scoring "${scoring[@]}"
     uses_tests=true
     keep_present "${features}" 3
     list_decode_sets
@@ -746,13 +762,6 @@ if active 12 "Decoding: ${asr_exp}"; then
 fi
 
 score() { # CONFIG TEST_SET
-    local scoring=(--cleaner "${score_cleaner:-${cleaner}}"
-        --hyp_cleaner "${score_cleaner:-${hyp_cleaner}}"
-        --non_linguistic_symbols "${nlsyms_txt}" --allow_missing "${allow_missing}"
-        --asr_train_config "${asr_exp}/config.yaml")
-    [ "${token_type}" != bpe ] || [ -z "${given_bpemodel}" ] ||
-        scoring+=(--bpemodel "${given_bpemodel}")
-    [ -z "${sclite}" ] || scoring+=(--sclite "${sclite}")
     tool score --data_dir "${features}/$2" --output_dir "${asr_exp}/$(tag_of "$1")/$2" \
         "${scoring[@]}" "--sclite_options=${score_opts}"
 }
@@ -769,7 +778,9 @@ if active 13 "Scoring: ${asr_exp}"; then
         done
     done
     [ ! -f local/score.sh ] || local/score.sh "${asr_exp}"
-    python3 -m espnet_medusa.bin.report "${asr_exp}"
+    status=0
+    python3 -m espnet_medusa.bin.report "${asr_exp}" || status=$?
+    is_fine "${status}" "stage 13: see the end of ${asr_exp}/RESULTS.md"
     cat "${asr_exp}/RESULTS.md"
 fi
 

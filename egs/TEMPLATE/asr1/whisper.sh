@@ -275,6 +275,13 @@ for system in "${chosen[@]}"; do
     fi
 done
 
+report_on() { # OUTPUT OPTION ...: status 3 means that some sets are listed as not complete
+    local status=0
+    python3 -m espnet_medusa.bin.report "${experiments[@]}" --output "$@" || status=$?
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+    [ "${status}" -eq 0 ] || incomplete=true
+}
+
 if [ "${stop_stage}" -ge 16 ]; then
     # Include experiments of earlier calls.
     experiments=()
@@ -285,9 +292,7 @@ if [ "${stop_stage}" -ge 16 ]; then
     baseline=()
     ! compgen -G "${expdir}/asr_vanilla/baseline*/*/text" > /dev/null ||
         baseline=(--baseline "${expdir}/asr_vanilla/baseline")
-    python3 -m espnet_medusa.bin.report "${experiments[@]}" "${baseline[@]}" \
-        --output "${expdir}/DECODING.md"
-    [ -z "${report}" ] || python3 -m espnet_medusa.bin.report "${experiments[@]}" \
-        --config "${report}" --output "${expdir}/RESULTS.md"
+    report_on "${expdir}/DECODING.md" "${baseline[@]}"
+    [ -z "${report}" ] || report_on "${expdir}/RESULTS.md" --config "${report}"
 fi
 [ "${incomplete}" = false ] || exit 3

@@ -18,11 +18,18 @@ RESERVED_WORDS = frozenset(
 )
 
 
+ALLOW_EMPTY = "whether a transcript may be empty, as that of a test utterance without speech"
+RENAME = "rename the utterance or its speaker"
+SCORED = "whether ids must have distinct labels in scoring, without parentheses"
+
+
 @dataclass(frozen=True)
 class ValidationOptions:
     require_text: bool = option(True, "whether every utterance needs a transcript")
+    allow_empty_text: bool = option(False, ALLOW_EMPTY)
     allow_pipes: bool = option(False, "whether wav.scp may contain commands")
     speaker_order: bool = option(True, "whether sorting by id must sort by speaker, as in Kaldi")
+    scored: bool = option(True, SCORED)
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,19 @@ def make_spk2utt(utt2spk: Mapping[str, str]) -> dict[str, str]:
     for key in sort_ids(utt2spk):
         utterances.setdefault(utt2spk[key], []).append(key)
     return {speaker: " ".join(keys) for speaker, keys in utterances.items()}
+
+
+def bad_labels(utt2spk: Mapping[str, str]) -> dict[str, str]:
+    """Return why ids cannot be scored: the label `(speaker-utterance)` is ambiguous."""
+    bad: dict[str, str] = {}
+    first: dict[str, str] = {}
+    for key in sort_ids(utt2spk):
+        label = f"{utt2spk[key]}-{key}"
+        if odd := {*label} & {*"()\0"}:
+            bad[key] = f"its label in scoring, '{label}', has {min(odd)!r}"
+        elif first.setdefault(label, key) != key:
+            bad[key] = f"its label in scoring, '{label}', is also that of {first[label]}"
+    return bad
 
 
 def find_reserved_words(transcript: str) -> str:
@@ -105,7 +125,8 @@ class _Validation:
             self.ids_file, self.utterances = "segments", self.scan("segments")
             self.check_segments(wav_scp)
         if self.options.require_text or self.exists("text"):
-            text = self.scan("text", require_value=self.options.require_text)
+            needs_words = self.options.require_text and not self.options.allow_empty_text
+            text = self.scan("text", needs_words)
             self.check_same_ids("text", text)
             for key, transcript in text.items():
                 if reserved := find_reserved_words(transcript):
@@ -154,6 +175,8 @@ class _Validation:
     def check_speakers(self) -> None:
         utt2spk, spk2utt = map(self.scan_fixable, ("utt2spk", "spk2utt"))
         self.check_same_ids("utt2spk", utt2spk)
+        for key, message in bad_labels(utt2spk).items() if self.options.scored else ():
+            self.add("utt2spk", key, message, RENAME)
         if utt2spk and spk2utt:  # A missing or empty table is one problem, reported already.
             expected = make_spk2utt(utt2spk)
             for speaker in sort_ids(set(expected) | set(spk2utt)):

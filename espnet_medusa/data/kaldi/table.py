@@ -59,6 +59,14 @@ def sort_ids(ids: Iterable[str]) -> list[str]:
     return sorted(ids, key=lambda name: name.encode("utf-8"))
 
 
+def join_words(text: str) -> str:
+    """Join words by single blanks, as ESPnet's scoring and token lists do.
+
+    Tabs, no-break spaces, ideographic spaces and all other Unicode white space separate words.
+    """
+    return " ".join(text.split())
+
+
 def scan_table(path: str | Path, require_value: bool = True) -> TableScan:
     """Read a table and list its defects; with ``require_value`` also ids without a value."""
     name = str(path)

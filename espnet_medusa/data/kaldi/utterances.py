@@ -6,8 +6,15 @@ from pathlib import Path
 
 from espnet_medusa.data.audio.source import source_paths
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.data.kaldi.data_dir import find_reserved_words, parse_segment
-from espnet_medusa.data.kaldi.table import DataError, DataProblem, TableScan, scan_table, sort_ids
+from espnet_medusa.data.kaldi.data_dir import RENAME, bad_labels, find_reserved_words, parse_segment
+from espnet_medusa.data.kaldi.table import (
+    DataError,
+    DataProblem,
+    TableScan,
+    join_words,
+    scan_table,
+    sort_ids,
+)
 
 # Optional tables: the language; the length penalty's start and factor, which decoding ignores.
 EXTRA_TABLES = ("utt2lang", "utt2regulation")
@@ -43,7 +50,10 @@ class UtteranceSet:
 
 
 def collect_utterances(
-    data_dir: str | Path, require_text: bool = True, allow_empty_text: bool = False
+    data_dir: str | Path,
+    require_text: bool = True,
+    allow_empty_text: bool = False,
+    scored: bool = False,
 ) -> UtteranceSet:
     """Join the tables of a data directory by id; every id is an utterance or a problem.
 
@@ -71,10 +81,14 @@ def collect_utterances(
     utterances = _make_utterances(folder, scans, by_id)
     _add_missing_ids(folder, scans, by_id)
     text = scans["text"].entries if "text" in scans else {}
+    text.update({key: join_words(words) for key, words in text.items()})
     for key in sort_ids(set(text) - set(by_id)):
         if reserved := find_reserved_words(text[key]):
             message = f"has reserved symbols: {reserved}"
             by_id[key] = DataProblem(str(folder / "text"), key, message, "remove them")
+    speakers = scans["utt2spk"].entries if "utt2spk" in scans else {key: key for key in utterances}
+    for key, message in bad_labels(speakers).items() if scored else ():
+        by_id.setdefault(key, DataProblem(str(folder / "utt2spk"), key, message, RENAME))
     good = sort_ids(set(utterances) - set(by_id))
     tables = {name: scan.entries for name, scan in all_scans.items()}
     tables.setdefault("utt2spk", {key: key for key in good})

@@ -7,7 +7,7 @@ import numpy as np
 from espnet2.train.preprocessor import CommonPreprocessor
 
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.data.kaldi.table import read_table
+from espnet_medusa.data.kaldi.table import join_words, read_table
 from espnet_medusa.networks.whisper.token_types import WHISPER_TYPES
 from espnet_medusa.networks.whisper.tokens import (
     TRANSCRIBE,
@@ -67,7 +67,7 @@ class WhisperPreprocessor(CommonPreprocessor):
         data = self._speech_process(data)
         # Cached states come with token ids, prompt included.
         if isinstance(data.get(self.text_name), str) and self.tokenizer is not None:
-            text = self.text_cleaner(str(data[self.text_name])).strip()
+            text = self.text_cleaner(join_words(data[self.text_name])).strip()
             tokens = self.vocabulary.tokenize(" " + text if self.leading_space else text)
             ids = self.vocabulary.convert_tokens_to_ids(tokens)
             prefix = self.prefixes[self.languages.get(uid, self.language)]

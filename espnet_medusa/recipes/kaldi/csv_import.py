@@ -16,7 +16,7 @@ from espnet_medusa.data.audio.source import AudioError, is_pipe, open_source, so
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.output_folder import check_output_dir, digest_of_inputs, staged_output
 from espnet_medusa.data.kaldi.data_dir import find_reserved_words, make_spk2utt
-from espnet_medusa.data.kaldi.table import DataError, DataProblem, write_table
+from espnet_medusa.data.kaldi.table import DataError, DataProblem, join_words, write_table
 
 AUDIO, SENTENCE, LANGUAGE = "audio", "sentence", "language"
 START, FACTOR = "regulation-start", "regulation-factor"
@@ -118,14 +118,16 @@ class _BadValueError(InputError):
 
 
 def csv_to_data_dir(
-    path: Path, output_dir: Path, language: str | None = None
+    path: Path, output_dir: Path, language: str | None = None, allow_empty_text: bool = False
 ) -> tuple[dict[str, dict[str, str]], list[DataProblem]]:
     """Write wav.scp, text, utt2spk, spk2utt, and utt2lang and utt2regulation if rows have them.
 
     Every row becomes its own speaker. Rows without a language get ``language``, a code or name;
-    None: they are not in utt2lang. Return the tables, and a problem for each bad row, which is left
-    out. Raises InputError for an unusable header, or if ``output_dir`` contains the CSV file or its
-    audio, and DataError, without an output, if no row is usable.
+    None: they are not in utt2lang. ``allow_empty_text``: whether a sentence may be empty.
+
+    Return the tables, and a problem for each bad row, which is left out. Raises InputError for an
+    unusable header, or if ``output_dir`` contains the CSV file or its audio, and DataError, without
+    an output, if no row is usable.
     """
     _, rows = read_csv(path)
     tables: dict[str, dict[str, str]] = {name: {} for name in TABLES}
@@ -136,7 +138,7 @@ def csv_to_data_dir(
             bad.append(row.problem)
             continue
         try:
-            for name, value in _entries(row, path.parent, default).items():
+            for name, value in _entries(row, path.parent, default, allow_empty_text).items():
                 tables.setdefault(name, {})[row.id] = value
         except _BadValueError as error:
             bad.append(DataProblem(str(path), f"line {row.line}", *error.args))
@@ -154,11 +156,13 @@ def csv_to_data_dir(
     return tables, bad
 
 
-def _entries(row: CsvRow, folder: Path, default_language: str | None) -> dict[str, str]:
+def _entries(
+    row: CsvRow, folder: Path, default_language: str | None, allow_empty_text: bool
+) -> dict[str, str]:
     """Return a row's value in each file of the data directory."""
     entries = {
         "wav.scp": _audio_path(row.fields[AUDIO].strip(), folder),
-        "text": _sentence(row.fields[SENTENCE]),
+        "text": _sentence(row.fields[SENTENCE], allow_empty_text),
         "utt2spk": row.id,
     }
     language = row.fields.get(LANGUAGE, "").strip()
@@ -184,10 +188,11 @@ def _audio_path(value: str, folder: Path) -> str:
     return value
 
 
-def _sentence(value: str) -> str:
-    sentence = " ".join(value.split())
-    if not sentence:
-        raise _BadValueError(f"{SENTENCE}: is empty", "add the transcript, or remove the row")
+def _sentence(value: str, allow_empty: bool) -> str:
+    sentence = join_words(value)
+    if not (sentence or allow_empty):
+        remedy = "add the transcript, or give --allow_empty_text true if nobody speaks"
+        raise _BadValueError(f"{SENTENCE}: is empty", remedy)
     if reserved := find_reserved_words(sentence):
         raise _BadValueError(f"{SENTENCE}: has reserved symbols: {reserved}", "remove them")
     return sentence

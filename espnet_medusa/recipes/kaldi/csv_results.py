@@ -3,14 +3,14 @@
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jiwer
 
 from espnet_medusa.data.errors import InputError, list_some
 from espnet_medusa.data.files.atomic import write_atomically
-from espnet_medusa.data.kaldi.table import read_results
+from espnet_medusa.data.kaldi.table import join_words, read_results
 from espnet_medusa.recipes.kaldi.csv_import import SENTENCE, CsvRow, read_csv
 
 ADDED = ("prediction", "wer", "cer", "error")
@@ -23,11 +23,16 @@ class CsvResults:
     missing: dict[int, str]  # line of each row without a hypothesis, and the reason
     references: list[str]  # of the scored rows
     hypotheses: list[str]
+    inserted: list[str] = field(default_factory=list)  # hypotheses of rows without a sentence
 
     def error_rates(self) -> dict[str, float]:
-        """Return WER and CER of the scored rows together; nothing without scored rows."""
-        rates = {"WER": jiwer.wer, "CER": jiwer.cer} if self.references else {}
-        return {name: rate(self.references, self.hypotheses) for name, rate in rates.items()}
+        """Return WER and CER of all decoded rows together; nothing without a sentence."""
+        measures = {"WER": (jiwer.wer, _count_words), "CER": (jiwer.cer, len)}
+        rates = {}
+        for name, (rate, count) in measures.items() if self.references else ():
+            total, insertions = (sum(map(count, one)) for one in (self.references, self.inserted))
+            rates[name] = rate(self.references, self.hypotheses) + insertions / total
+        return rates
 
     def add(
         self, row: CsvRow, prediction: str | None, reason: str | None, clean: Callable[[str], str]
@@ -39,13 +44,20 @@ class CsvResults:
             return "", "", "", reason
         # jiwer separates words only at spaces.
         texts = (row.fields[SENTENCE], prediction)
-        reference, hypothesis = (" ".join(clean(text).split()) for text in texts)
+        reference, hypothesis = (join_words(clean(text)) for text in texts)
         if not reference:
-            return prediction, "", "", "not scored: the sentence is empty"
+            self.inserted.append(hypothesis)
+            words = _count_words(hypothesis)
+            error = f"the sentence is empty; insertions: {words}" if words else ""
+            return prediction, "", "", error
         self.references.append(reference)
         self.hypotheses.append(hypothesis)
         wer, cer = jiwer.wer(reference, hypothesis), jiwer.cer(reference, hypothesis)
         return prediction, f"{wer:.6g}", f"{cer:.6g}", ""
+
+
+def _count_words(text: str) -> int:
+    return len(text.split())
 
 
 def write_csv_results(

@@ -32,18 +32,22 @@ class FixReport:
         self.dropped.append(DataProblem(str(path), key, reason, "dropped"))
 
 
-def fix_data_dir(path: str | Path) -> FixReport:
+def fix_data_dir(path: str | Path, allow_empty_text: bool = False) -> FixReport:
     """Keep the utterances that are in all tables, sort every table, regenerate spk2utt.
 
     Copies the old tables to `.backup` in the directory first; those of an earlier call are
     replaced. Without utt2spk, each utterance becomes its own speaker. Optional tables without a
-    good line and an incomplete utt2dur are removed. Raises DataError, without a change, if no
+    good line and an incomplete utt2dur are removed. With ``allow_empty_text``, utterances with an
+    empty transcript are kept. Raises DataError, without a change, if no
     utterance would be left.
     """
     folder = Path(path)
     scans = {name: scan_table(folder / name) for name in MAIN_TABLES if (folder / name).exists()}
     report = FixReport()
-    tables = {name: _good_entries(folder / name, scan, report) for name, scan in scans.items()}
+    tables = {
+        name: _good_entries(folder / name, scan, report, allow_empty_text and name == "text")
+        for name, scan in scans.items()
+    }
     if "wav.scp" not in tables:
         raise DataError([DataProblem(str(folder / "wav.scp"), "", "is missing", "create it")])
     if "segments" in tables:
@@ -76,14 +80,16 @@ def fix_data_dir(path: str | Path) -> FixReport:
     return report
 
 
-def _good_entries(path: Path, scan: TableScan, report: FixReport) -> dict[str, str]:
+def _good_entries(
+    path: Path, scan: TableScan, report: FixReport, allow_empty: bool = False
+) -> dict[str, str]:
     """Return the unambiguous entries; identical repeated lines count once."""
     entries = dict(scan.entries)
     for key, values in scan.repeats.items():
         if any(value != entries[key] for value in values):
             report.drop(path, key, "has several lines that differ")
             del entries[key]
-    for key in [key for key, value in entries.items() if not value]:
+    for key in [key for key, value in entries.items() if not (value or allow_empty)]:
         report.drop(path, key, "has no value")
         del entries[key]
     report.dropped += [

@@ -11,6 +11,7 @@ from espnet_medusa.data.files.output_folder import (
     is_up_to_date,
     staged_output,
 )
+from espnet_medusa.data.kaldi.data_dir import ALLOW_EMPTY, SCORED
 from espnet_medusa.data.kaldi.dump_dir import select_ids, write_dump_dir
 from espnet_medusa.data.kaldi.table import DataError, DataProblem, read_table, write_table
 from espnet_medusa.data.kaldi.utterances import collect_utterances
@@ -29,7 +30,8 @@ class FormatOptions:
         f"skip: write the others, list the bad ones in {BAD_UTTERANCES} (test sets)",
     )  # fmt: skip
     require_text: bool = option(True, "whether every utterance needs a transcript")
-    allow_empty_text: bool = option(False, "whether a transcript may be empty")
+    allow_empty_text: bool = option(False, ALLOW_EMPTY)
+    scored: bool = option(True, SCORED)
 
 
 @dataclass
@@ -53,7 +55,8 @@ def format_data_dir(
             It lists every problem.
         ValueError: `output_dir` has files but no stamp (``staged_output``), or contains an input.
     """
-    data = collect_utterances(data_dir, options.require_text, options.allow_empty_text)
+    texts = options.require_text, options.allow_empty_text
+    data = collect_utterances(data_dir, *texts, options.scored)
     check_output_dir(output_dir, [data_dir, *data.audio_files])
     inputs = {"output_dir": str(output_dir), **dataclasses.asdict(options)}
     del inputs["audio"]["nj"]  # The number of processes does not change the utterances.

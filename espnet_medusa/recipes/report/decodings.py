@@ -14,10 +14,13 @@ from espnet_medusa.decoding.search.statistics import (
     read_statistics,
 )
 from espnet_medusa.recipes.job_files import job_folders, merge_statistics_files
+from espnet_medusa.recipes.report.incomplete import SCORING, IncompleteSets
 from espnet_medusa.recipes.rtf import Timing, read_timings
 from espnet_medusa.recipes.score import add_scored_eta
+from espnet_medusa.recipes.scoring.box_table import parse_sum
 
 MODEL_MARK = "_asr_model_"  # in an inference tag, before the name of the checkpoint
+RATES = ("wer", "cer", "ter")
 DEFAULT_RATE = "16k"  # of ESPnet's frontends
 
 
@@ -51,21 +54,42 @@ class DecodedSet:
         return sum(self.utterances.values(), DecodingStatistics())
 
 
-def read_experiments(exp_dirs: Sequence[Path]) -> list[DecodedSet]:
-    """Return all decodings, in each experiment ours first; ValueError if a file is malformed."""
-    found = ((find_decodings(path), find_espnet_decodings(path)) for path in exp_dirs)
-    found = [decoding for ours, espnets in found for decoding in ours + espnets]
+def read_experiments(
+    exp_dirs: Sequence[Path], incomplete: IncompleteSets | None = None
+) -> list[DecodedSet]:
+    """Return all complete decodings, in each experiment ours first.
+
+    ``incomplete`` has those to leave out, and receives others with a malformed file.
+    """
+    incomplete = IncompleteSets() if incomplete is None else incomplete
+    found: list[DecodedSet] = []
+    for path in exp_dirs:
+        found += find_decodings(path, incomplete)
+        with incomplete.noting(path, path):
+            found += find_espnet_decodings(path, incomplete)
+    found = [one for one in found if has_scores(one, incomplete)]
     counts = Counter((decoding.name, decoding.test_set) for decoding in found)
     return [replace(one, full_name=counts[one.name, one.test_set] > 1) for one in found]
 
 
-def find_decodings(exp_dir: Path) -> list[DecodedSet]:
-    """Return all sets with ``statistics.json``; raise ValueError if one is malformed."""
+def find_decodings(exp_dir: Path, incomplete: IncompleteSets | None = None) -> list[DecodedSet]:
+    """Return all sets with ``statistics.json``; ``incomplete``: as in ``read_experiments``."""
+    incomplete = IncompleteSets() if incomplete is None else incomplete
     decodings = []
     for path in decoded_files(exp_dir, "statistics.json"):
-        texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
-        decodings.append(DecodedSet(exp_dir, *place, read_statistics(path), texts))
+        with incomplete.noting(exp_dir, path.parent):
+            texts, place = read_results(path.parent / "text"), tag_and_set(exp_dir, path)
+            decodings.append(DecodedSet(exp_dir, *place, read_statistics(path), texts))
     return decodings
+
+
+def has_scores(decoding: DecodedSet, incomplete: IncompleteSets) -> bool:
+    """Return whether a set is complete, and its reports of scores, if any, can be read."""
+    for rate in RATES:
+        with incomplete.noting(decoding.exp_dir, decoding.folder, SCORING):
+            if decoding.result(rate).is_file():
+                parse_sum(decoding.result(rate))
+    return decoding.folder not in incomplete
 
 
 def decoded_files(exp_dir: Path, name: str) -> list[Path]:
@@ -109,24 +133,36 @@ def find_baselines(
     return baselines
 
 
-def find_espnet_decodings(exp_dir: Path) -> list[DecodedSet]:
+def find_espnet_decodings(
+    exp_dir: Path, incomplete: IncompleteSets | None = None
+) -> list[DecodedSet]:
     """Return all decoded test sets with texts but no ``statistics.json``.
 
-    Their statistics are ``total_seconds`` and ``audio_seconds``, from the logs; 0 if unknown.
+    ``incomplete``: as in ``read_experiments``. Their statistics are ``total_seconds`` and
+    ``audio_seconds``, from the logs; 0 if unknown. Raise ValueError if the config is malformed.
     """
     texts = decoded_files(exp_dir, "text")
     texts = [path for path in texts if not (path.parent / "statistics.json").is_file()]
     rate_hz = sample_rate_hz(exp_dir) if texts else None
+    incomplete = IncompleteSets() if incomplete is None else incomplete
     decodings = []
     for path in texts:
-        hypotheses, timings = read_results(path), timings_by_id(path.parent / "logdir")
-        utterances = {key: DecodingStatistics() for key in hypotheses}
-        for key in hypotheses.keys() & timings.keys():
-            utterances[key].total_seconds = timings[key].seconds
-            if rate_hz:
-                utterances[key].audio_seconds = timings[key].samples / rate_hz
-        decodings.append(DecodedSet(exp_dir, *tag_and_set(exp_dir, path), utterances, hypotheses))
+        with incomplete.noting(exp_dir, path.parent):
+            hypotheses, utterances = read_results(path), espnet_statistics(path, rate_hz)
+            place = tag_and_set(exp_dir, path)
+            decodings.append(DecodedSet(exp_dir, *place, utterances, hypotheses))
     return decodings
+
+
+def espnet_statistics(text: Path, rate_hz: float | None) -> dict[str, DecodingStatistics]:
+    """Return seconds by utterance from the logs of a set with the hypotheses ``text``."""
+    timings = timings_by_id(text.parent / "logdir")
+    utterances = {key: DecodingStatistics() for key in read_results(text)}
+    for key in utterances.keys() & timings.keys():
+        utterances[key].total_seconds = timings[key].seconds
+        if rate_hz:
+            utterances[key].audio_seconds = timings[key].samples / rate_hz
+    return utterances
 
 
 def sample_rate_hz(exp_dir: Path) -> float | None:
@@ -159,27 +195,39 @@ def timings_by_id(log_dir: Path) -> dict[str, Timing]:
     return timings
 
 
-def complete_statistics(exp_dir: Path) -> list[Path]:
+def complete_statistics(exp_dir: Path, incomplete: IncompleteSets) -> list[Path]:
     """Merge the statistics of ESPnet's jobs, add calls per word; return the written files.
 
-    Raises ValueError if a file is malformed or jobs do not belong together.
+    ``incomplete`` receives sets with a malformed file, or jobs that do not belong together.
     """
-    folders = [path.parent for path in decoded_files(exp_dir, "text")]
-    return [folder / "statistics.json" for folder in folders if _complete(folder)]
+    written = []
+    for folder in (path.parent for path in decoded_files(exp_dir, "text")):
+        with incomplete.noting(exp_dir, folder):
+            written += _merge_jobs(folder)
+        if folder not in incomplete:
+            with incomplete.noting(exp_dir, folder, SCORING):
+                written += _add_eta(folder)
+    return [*dict.fromkeys(written)]
 
 
-def _complete(folder: Path) -> bool:
+def _merge_jobs(folder: Path) -> list[Path]:
+    statistics, jobs = folder / "statistics.json", folder.glob("logdir/output.*/statistics.json")
+    if not any(_is_newer(path, statistics) for path in jobs):
+        if statistics.is_file():
+            read_report(statistics)
+        return []
+    merge_statistics_files(folder / "logdir", folder)
+    return [statistics]
+
+
+def _add_eta(folder: Path) -> list[Path]:
     statistics, words = folder / "statistics.json", folder / "score_wer" / "hyp.trn"
-    jobs = [*folder.glob("logdir/output.*/statistics.json")]
-    unmerged = any(_is_newer(path, statistics) for path in jobs)
-    if unmerged:
-        merge_statistics_files(folder / "logdir", folder)
     if not statistics.is_file() or not words.is_file():
-        return unmerged
-    unscored = "eta" not in read_report(statistics)["set"] or _is_newer(words, statistics)
-    if unscored:
-        add_scored_eta(folder)
-    return unmerged or unscored
+        return []
+    if "eta" in read_report(statistics)["set"] and not _is_newer(words, statistics):
+        return []
+    add_scored_eta(folder)
+    return [statistics]
 
 
 def _is_newer(path: Path, other: Path) -> bool:

@@ -11,6 +11,7 @@ from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.journal import FAILED, JOURNAL, Decoded, read_journal
 from espnet_medusa.recipes.job_files import job_folders
 from espnet_medusa.recipes.report.decodings import DecodedSet, find_baselines
+from espnet_medusa.recipes.report.incomplete import IncompleteSets
 from espnet_medusa.recipes.score import utterance_ids
 from espnet_medusa.recipes.scoring.sclite import score_trn
 from espnet_medusa.transcription.page.content import Shown, show
@@ -23,20 +24,31 @@ Alignment = list[tuple[str, str | None, str | None]]
 
 
 def write_pages(
-    decodings: Sequence[DecodedSet], baseline_dir: Path | None, embed_audio: bool
+    decodings: Sequence[DecodedSet],
+    baseline_dir: Path | None,
+    embed_audio: bool,
+    incomplete: IncompleteSets,
 ) -> list[Path]:
     """Write the pages of all sets with traces; ``baseline_dir``: EXP/TAG of the baseline, or None.
 
-    Raise InputError if no set has traces.
+    ``incomplete`` receives sets with a damaged journal. Raise InputError if no set has traces.
     """
-    traced = [decoding for decoding in decodings if has_traces(decoding.folder)]
+    traced = []
+    for decoding in decodings:
+        with incomplete.noting(decoding.exp_dir, decoding.folder):
+            traced += [decoding] if has_traces(decoding.folder) else []
+    incomplete.check_rest(traced)
     if not traced:
         raise InputError(
             "--html: no set has traces; decode with trace: true (in the decode config, or "
             "--inference_args '--trace true')"
         )
     baselines = find_baselines(traced, baseline_dir)
-    return [write_set_page(item, baselines[item.test_set], embed_audio) for item in traced]
+    pages = []
+    for item in traced:
+        with incomplete.noting(item.exp_dir, item.folder):
+            pages.append(write_set_page(item, baselines[item.test_set], embed_audio))
+    return pages
 
 
 def has_traces(folder: Path) -> bool:

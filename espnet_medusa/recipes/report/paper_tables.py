@@ -9,6 +9,7 @@ from espnet_medusa.data.files.atomic import write_atomically
 from espnet_medusa.data.options import check_choice
 from espnet_medusa.recipes.report.columns import COLUMNS
 from espnet_medusa.recipes.report.decodings import DecodedSet
+from espnet_medusa.recipes.report.incomplete import IncompleteSets
 from espnet_medusa.recipes.report.markdown import markdown_table
 from espnet_medusa.recipes.report.plan import (
     CALLS_AGAINST_WER,
@@ -42,7 +43,12 @@ TITLES = {"latency_s": "latency [s]"} | {name: column.title for name, column in 
 
 
 def write_papers(
-    config: Path, published: Path, decodings: Sequence[DecodedSet], output: Path, image_dir: Path
+    config: Path,
+    published: Path,
+    decodings: Sequence[DecodedSet],
+    output: Path,
+    image_dir: Path,
+    incomplete: IncompleteSets,
 ) -> list[Path]:
     """Write tables and plots by the plan ``config``, and return the files.
 
@@ -66,6 +72,7 @@ def write_papers(
     sections += [included_markdown(part, output) for part in present]
     missing = [f"{part.title} ({part.file})" for part in plan.included if part not in present]
     sections += [f"Not measured: {', '.join(missing)}.\n"] if missing else []
+    sections += [incomplete.markdown()] if incomplete.found else []
     write_atomically(output, report_markdown(plan, environment_lines(), sections))
     return [output, *images]
 

@@ -93,6 +93,8 @@ class Score:
     utterances: tuple[ScoredUtterance, ...]  # in the hypothesis file's order, then missing ones
     case_sensitive: bool = False  # whether case was compared
     characters: bool = False  # whether words were split into characters (`-c`)
+    # Ids with a `{`, which NIST's program reads as the start of alternatives; here it is a letter.
+    with_braces: tuple[str, ...] = ()
 
     @cached_property
     def speakers(self) -> dict[str, Counts]:
@@ -132,21 +134,21 @@ def score_trn(
     """
     if characters is not None and characters not in CHARACTER_MODES:
         raise ValueError(f"characters: '{characters}' is not known; use one of {CHARACTER_MODES}")
-    utterances = []
+    utterances, with_braces = [], []
     for sides in read_joined(reference, hypothesis, case_sensitive, allow_missing):
         name = (sides[1] or sides[0]).id
         name = name if case_sensitive else name.translate(_ASCII_LOWER)
-        pair = [
-            compared_words(side, path, case_sensitive, characters) if side else []
-            for side, path in zip(sides, (reference, hypothesis), strict=True)
-        ]
+        pair = [compared_words(side, case_sensitive, characters) if side else [] for side in sides]
+        if any("{" in token for side in sides if side for token in side.tokens):
+            with_braces.append(name)
         operations = align(*pair)
         spoken, recognized = (tuple(w for w in side if w != NULL_WORD) for side in pair)
         counts = Counts.of_operations(operations)
         speaker = speaker_of(name, id_type)
         utterances.append(ScoredUtterance(name, speaker, spoken, recognized, operations, counts))
     title = str(hypothesis) if title is None else title
-    return Score(title, tuple(utterances), case_sensitive, characters is not None)
+    split, braces = characters is not None, tuple(with_braces)
+    return Score(title, tuple(utterances), case_sensitive, split, braces)
 
 
 def read_joined(
@@ -187,18 +189,10 @@ def _unique_folded(lines: Sequence[TrnLine]) -> bool:
     return len({line.id.translate(_ASCII_LOWER) for line in lines}) == len(lines)
 
 
-def compared_words(
-    line: TrnLine, path: str | Path, case_sensitive: bool, characters: str | None
-) -> list[str]:
-    """Return the words of a line as sclite compares them; ValueError for `{` (alternatives)."""
+def compared_words(line: TrnLine, case_sensitive: bool, characters: str | None) -> list[str]:
+    """Return the words of a line as sclite compares them, except alternatives (`{`)."""
     words = []
     for token in line.tokens:
-        if "{" in token:
-            raise ValueError(
-                f"{path}: line {line.line_number}: {line.id}: '{token}' has '{{', which marks "
-                f"alternatives in a trn file, and those are not supported; clean the text, or "
-                f"use the real program with --sclite"
-            )
         word = WORD_END.split(token, maxsplit=1)[0].replace("\\", "")
         if len(word) > 1 and word.endswith("*"):
             word = word[:-1]

@@ -56,14 +56,18 @@ def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
     Bad rows are printed to stdout, one line each; the other rows are written. The exit status is 3
     if a row is bad.
     """
+    from espnet_medusa.data.kaldi.data_dir import ALLOW_EMPTY
     from espnet_medusa.recipes.kaldi import csv_import
 
-    parser.add_argument("csv", type=Path, help="CSV file; audio paths are relative to its folder")
-    parser.add_argument("data_dir", type=Path, help="directory to write")
+    parser.add_argument(
+        "path", metavar="CSV", type=Path, help="CSV file; audio paths are relative to its folder"
+    )
+    parser.add_argument("output_dir", type=Path, help="directory to write")
     parser.add_argument("--language", help="code or name for rows without a language")
+    parser.add_argument("--allow_empty_text", type=str2bool, default=False, help=ALLOW_EMPTY)
 
     args = yield
-    tables, bad = csv_import.csv_to_data_dir(args.csv, args.data_dir, args.language)
+    tables, bad = csv_import.csv_to_data_dir(**vars(args))
     for problem in bad:
         print(problem)
     notes = [f"{len(tables['wav.scp'])} utterances, {len(bad)} bad rows"]
@@ -75,7 +79,7 @@ def csv_to_data_dir(parser: argparse.ArgumentParser) -> Command:
         count = f"{len(penalties)} length penalties in {csv_import.REGULATION}"
         notes.append(f"{count}; decoding uses one: split the set by length penalty")
     for note in notes:
-        print(f"{args.data_dir}: {note}", file=sys.stderr)
+        print(f"{args.output_dir}: {note}", file=sys.stderr)
     return SOME_FAILED if bad else 0
 
 
@@ -95,7 +99,7 @@ def validate_data_dir(parser: argparse.ArgumentParser) -> Command:
     args = yield
     if args.fix:
         with problems_to_stdout():
-            report = fix_data_dir(args.data_dir)
+            report = fix_data_dir(args.data_dir, args.allow_empty_text)
         for problem in report.dropped:
             print(problem)
         made = f"; made {' and '.join(report.generated)}" if report.generated else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espnet_medusa.data.command_line import SOME_FAILED, add_fields, option_type
 from espnet_medusa.data.errors import InputError, first_line
-from espnet_medusa.data.options import pick_options
+from espnet_medusa.data.options import parse_rate, pick_options
 from espnet_medusa.recipes.stages import Command
 
 
@@ -29,6 +29,8 @@ def merge_outputs(parser: argparse.ArgumentParser) -> Command:
     job_files.merge_segments(args.log_dir, args.output_dir)
     decoded, all_ids = texts - failed.keys(), texts | failed.keys()
     print(f"{args.output_dir}: {len(decoded)} of {len(all_ids)} utterances decoded")
+    for utterance, reason in job_files.merge_short(args.log_dir, args.output_dir).items():
+        print(f"  warning: {utterance}: {reason}", file=sys.stderr)
     for utterance, reason in sorted(failed.items()):
         print(f"  not decoded: {utterance}: {reason}", file=sys.stderr)
     return SOME_FAILED if failed.keys() - texts else 0
@@ -36,7 +38,6 @@ def merge_outputs(parser: argparse.ArgumentParser) -> Command:
 
 def calculate_rtf(parser: argparse.ArgumentParser) -> Command:
     """Print the real-time factor from `speech length` and `best hypo` lines of inference logs."""
-    from espnet_medusa.data.options import parse_rate
     from espnet_medusa.recipes import rtf
 
     parser.add_argument("--log_dir", type=Path, required=True)
@@ -47,6 +48,15 @@ def calculate_rtf(parser: argparse.ArgumentParser) -> Command:
     args = yield
     logs = sorted(args.log_dir.glob(f"{args.log_name}.*.log"))
     print(rtf.calculate_rtf(logs, args.fs))
+
+
+def check_scoring(parser: argparse.ArgumentParser) -> Command:
+    """Check the options of ``score`` before anything is decoded."""
+    from espnet_medusa.recipes import score as scoring
+
+    add_fields(parser, scoring.ScoreOptions())
+    args = yield
+    scoring.check_options(pick_options(scoring.ScoreOptions, args))
 
 
 def score(parser: argparse.ArgumentParser) -> Command:
@@ -64,6 +74,9 @@ def score(parser: argparse.ArgumentParser) -> Command:
     results = scoring.score(args.data_dir, args.output_dir, options)
     rates = {path.parent.name.removeprefix("score_").upper(): parse_sum(path) for path in results}
     print(f"{args.output_dir}: {', '.join(f'{name} {rate.err}' for name, rate in rates.items())}")
+    silent, words = scoring.count_insertions_in_silence(args.output_dir / "score_wer")
+    if silent:
+        print(f"  {silent} utterances have an empty reference; words in their hypotheses: {words}")
 
 
 def results_to_csv(parser: argparse.ArgumentParser) -> Command:

@@ -206,3 +206,13 @@ def test_results_of_another_csv_and_existing_columns_are_refused(decoded, capsys
     assert convert("results_to_csv", path, results, output) == 1
     assert "has a column wer, which the results add" in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_words_without_a_sentence_are_insertions(corpus, capsys):
+    path = write_csv(corpus, "audio,sentence", "audio/a.wav,one two", "audio/a.wav,")
+    assert convert("csv_to_data_dir", path, corpus / "data", "--allow_empty_text", "true") == 0
+    assert read_table(corpus / "data" / "text", require_value=False)["000002-a"] == ""
+    write_table(corpus / "results" / "text", {"000001-a": "one two", "000002-a": "thank you"})
+    assert convert("results_to_csv", path, corpus / "results", corpus / "out.csv") == 0
+    assert read_rows(corpus / "out.csv")[1]["error"] == "the sentence is empty; insertions: 2"
+    assert "WER 100.00%" in capsys.readouterr().err

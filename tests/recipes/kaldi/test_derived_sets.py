@@ -6,6 +6,7 @@ from downloads import tree
 from refusals import assert_refused, command_refused
 from tones import RATE_HZ, edit, peak_frequency_hz, tone
 
+from espnet_medusa.bin import stage
 from espnet_medusa.data.audio.reader import read_audio
 from espnet_medusa.data.kaldi.data_dir import validate_data_dir
 from espnet_medusa.data.kaldi.dump_dir import read_dump_dir
@@ -17,8 +18,8 @@ from espnet_medusa.recipes.kaldi.perturb import parse_factors
 TABLES = ("wav.scp", "text", "utt2spk", "spk2utt")
 
 
-def run(stage, output, *options):
-    stage.main([stage, "--output_dir", *map(str, (output, *options))])
+def run(name, output, *options):
+    stage.main([name, "--output_dir", *map(str, (output, *options))])
 
 
 @pytest.fixture

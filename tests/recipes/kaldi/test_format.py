@@ -15,9 +15,10 @@ from waiting import is_alive, wait_for
 
 from espnet_medusa.bin import stage
 from espnet_medusa.data.audio.reader import read_audio
-from espnet_medusa.data.kaldi.data_dir import validate_data_dir
+from espnet_medusa.data.kaldi.data_dir import ValidationOptions, validate_data_dir
 from espnet_medusa.data.kaldi.table import DataError, read_table, write_table
 from espnet_medusa.recipes.kaldi.audio_writer import AUDIO_FORMATS, AudioOptions
+from espnet_medusa.recipes.kaldi.fix import fix_data_dir
 from espnet_medusa.recipes.kaldi.format import FormatOptions, format_data_dir
 
 
@@ -292,3 +293,50 @@ def test_ids_with_a_slash(make_data_dir, tmp_path):
 def test_impossible_options_are_refused(cmd, message, folder, tmp_path, capsys):
     with command_refused(capsys, message):
         run(folder, tmp_path / "dump", *cmd)
+
+
+def test_transcripts_have_single_blanks(folder, tmp_path):
+    edit(folder / "text", lambda text: text.replace("word 0", "a\t b\N{NO-BREAK SPACE}\u3000c"))
+    format_data_dir(folder, tmp_path / "dump", options())
+    assert read_table(tmp_path / "dump" / "text")["s0-u000"] == "a b c"
+
+
+def ambiguous(folder):
+    """Give ids of ``folder`` the labels (s0-s0-u000), (s(1)-...) and twice (s0-x-y)."""
+    names = {"s0-u002": "x-y", "s1-u001": "y", "s1-u003": "s1-u(3)"}
+    for name in ("wav.scp", "text", "utt2spk"):
+        table = read_table(folder / name)
+        table = {names.get(key, key): value for key, value in table.items()}
+        if name == "utt2spk":
+            table["y"] = "s0-x"
+        write_table(folder / name, table)
+
+
+def test_ids_that_cannot_be_scored_are_found_in_the_data(folder, tmp_path):
+    ambiguous(folder)
+    checked = ValidationOptions(speaker_order=False)
+    found = {
+        one.id: one.message for one in validate_data_dir(folder, checked) if "label" in one.message
+    }
+    expected = {
+        "s1-u(3)": "its label in scoring, 's1-s1-u(3)', has '('",
+        "y": "its label in scoring, 's0-x-y', is also that of x-y",
+    }
+    assert found == expected
+    report = format_data_dir(folder, tmp_path / "dump", options("skip"))
+    assert {one.id: one.message for one in report.bad} == expected
+    assert read_table(tmp_path / "dump" / "text").keys() == {"s0-u000", "x-y"}
+    # Those of a training set are not scored.
+    training = FormatOptions(scored=False)
+    assert format_data_dir(folder, tmp_path / "dump", training).n_written == 4
+    unscored = ValidationOptions(speaker_order=False, scored=False)
+    assert not any("label" in one.message for one in validate_data_dir(folder, unscored))
+
+
+def test_empty_transcripts_of_test_sets_stay(folder, tmp_path):
+    edit(folder / "text", lambda text: text.replace("word 0", "\N{NO-BREAK SPACE}"))
+    assert validate_data_dir(folder, ValidationOptions(allow_empty_text=True)) == []
+    assert fix_data_dir(folder, allow_empty_text=True).dropped == []
+    report = format_data_dir(folder, tmp_path / "dump", FormatOptions(allow_empty_text=True))
+    assert (report.n_written, report.bad) == (4, [])
+    assert read_table(tmp_path / "dump" / "text", require_value=False)["s0-u000"] == ""

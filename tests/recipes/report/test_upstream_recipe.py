@@ -10,7 +10,7 @@ from cases import cases
 from downloads import tree
 from exp_folders import error_of, statistics, write_espnet_decoding, write_score
 from matplotlib.figure import Figure
-from refusals import command_refused
+from refusals import command_refused, exit_status
 
 from espnet_medusa.bin import report
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
@@ -134,6 +134,12 @@ def run(capsys, *options):
 
 def fails(capsys, *options):
     return error_of(capsys, lambda: report.main([*map(str, options)]))
+
+
+def lacks(capsys, *options):
+    """Return the messages of a report that lists incomplete sets."""
+    assert exit_status(report.main, *options) == 3
+    return capsys.readouterr().err
 
 
 def counts(path):
@@ -265,11 +271,11 @@ def test_utterances_without_scores_or_statistics_are_named(exp, capsys):
     path = folder / "logdir" / "output.1" / "statistics.json"
     before = path.read_text()
     path.unlink()
-    assert f"no statistics of 2 utterances of {folder / 'text'}: s1-a, s1-b" in fails(capsys, exp)
+    assert f"no statistics of 2 utterances of {folder / 'text'}: s1-a, s1-b" in lacks(capsys, exp)
     path.write_text(before)
     path = folder / "score_wer" / "ref.trn"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
-    assert f"{path}: no line of s1-a; score again" in fails(capsys, exp)
+    assert f"{path}: no line of s1-a; score again" in lacks(capsys, exp)
 
 
 def test_several_experiments(tmp_path, exp, capsys, monkeypatch):
@@ -302,7 +308,7 @@ def test_errors_name_folder_or_file(tmp_path, exp, capsys):
     assert f"{tmp_path}/none: no such folder" in fails(capsys, exp, tmp_path / "none")
     empty = tmp_path / "exp" / "asr_new"
     empty.mkdir()
-    assert f"{empty}: no decoded set" in fails(capsys, exp, empty)
+    assert f"{empty}: no decoded set" in lacks(capsys, exp, empty)
     for name in (".backup", "1best_recog"):
         (exp / BASELINE / "test" / name).mkdir()
         (exp / BASELINE / "test" / name / "text").write_text("s1-a one\n")
@@ -312,18 +318,49 @@ def test_errors_name_folder_or_file(tmp_path, exp, capsys):
     path = exp / BASELINE / "test" / "logdir" / "output.1" / "statistics.json"
     (exp / BASELINE / "test" / "statistics.json").unlink()
     path.write_text(path.read_text()[:100])
-    assert f"{path}: is malformed" in fails(capsys, exp)
+    assert f"{path}: is malformed" in lacks(capsys, exp)
 
 
 @pytest.mark.parametrize("content", ['{"utterances"', "[]", '{"set": {}, "utterances": {}}'])
-def test_malformed_merged_statistics_are_refused(exp, capsys, content):
+def test_malformed_merged_statistics_are_named(exp, capsys, content):
     run(capsys, exp)
     path = exp / BASELINE / "test" / "statistics.json"
     path.write_text(content)
-    assert f"{path}: is malformed" in fails(capsys, exp)
+    assert f"{path}: is malformed" in lacks(capsys, exp)
 
 
 @cases(([], "requires --output"), (["--output", "x", "--baseline", "y"], "--baseline: not allowed"))
 def test_conflicting_options_are_refused(options, message, capsys):
     with command_refused(capsys, message, status=2):
         report.main(["exp", "--config", "plan.yaml", *options])
+
+
+def test_a_set_that_is_not_complete_does_not_spoil_the_report(tmp_path, exp, capsys):
+    other = tmp_path / "exp" / "asr_train_plain"
+    write_plain(other)
+    (exp / "run.sh").touch()
+    grown = exp / EXACT / "test"  # with an utterance that is not scored
+    run_job(grown, 3, {"s9-new": ("one", statistics(2, 4, 1.0))})
+    concatenate(grown, 3)
+    command = f"run {exp}/run.sh --stage 13 --stop_stage 13"
+    message = lacks(capsys, exp, other, "--baseline", exp / EXACT)
+    assert f"report: not complete: {grown}: " in message and "no line of s9-new" in message
+    assert command in message and message.count("not complete") == 1
+    text = (tmp_path / "exp" / "RESULTS.md").read_text()
+    assert f"## Not complete\n\nThe tables do not contain these sets:\n\n- `{grown}`: " in text
+    assert f"|{EXACT}/org/dev|" in text and f"|{EXACT}/test|" not in text
+    assert "|test|train_plain decode_baseline|" in text
+    # Two utterances with one label, a report without its sum, a job without results.
+    trn = exp / EXACT / "org" / "dev" / "score_wer" / "hyp.trn"
+    trn.write_text(trn.read_text() * 2)
+    later = trn.stat().st_mtime + 10
+    os.utime(trn, (later, later))
+    (exp / BASELINE / "test" / "score_wer" / "result.txt").write_text("killed")
+    message = lacks(capsys, exp, other, "--baseline", exp / EXACT)
+    assert "repeated ids" in message and "no `Sum/Avg` line" in message
+    assert f"|{BASELINE}/test|" in (tmp_path / "exp" / "RESULTS.md").read_text()
+    # Without a complete set there is no report.
+    (other / BASELINE / "test" / "statistics.json").write_text("{")
+    assert exit_status(report.main, exp, other) == 1
+    assert "is malformed" in (message := capsys.readouterr().err)
+    assert "run ./run.sh --stage 12 --stop_stage 13" in message
