@@ -10,7 +10,7 @@ folder may differ.
 
 import argparse
 import json
-import platform
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SLOWEST = 200
-COMMAND = "make test PYTEST_ARGS=--junitxml=report.xml"
 
 
 @dataclass
@@ -29,14 +28,6 @@ class Durations:
     functions: dict[str, list] = field(default_factory=lambda: defaultdict(lambda: [0, 0.0]))
     files: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    @property
-    def cases(self) -> int:
-        return sum(count for count, _ in self.functions.values())
-
-    @property
-    def seconds(self) -> float:
-        return sum(self.files.values())
-
 
 def read_report(path: Path) -> Durations:
     suite = next(ElementTree.parse(path).iter("testsuite"))
@@ -44,36 +35,53 @@ def read_report(path: Path) -> Durations:
     for case in suite.iter("testcase"):
         file = f"{case.get('classname').replace('.', '/')}.py"
         name, seconds = case.get("name").partition("[")[0], float(case.get("time"))
-        of_function = durations.functions[f"{Path(file).stem}::{name}"]
+        of_function = durations.functions[f"{Path(file).stem}, {name}"]
         of_function[0] += 1
         of_function[1] += seconds
         durations.files[file] += seconds
     return durations
 
 
-def processor() -> str:
-    """Return the name of this machine's processor and its number of cores."""
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    name = found[1] if found else platform.processor()
-    return f"{name}, {len(re.findall('^processor', CPUINFO.read_text(), re.MULTILINE))} cores"
+def machine() -> str:
+    facts = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return f"{re.search('model name.*: (.*)', facts)[1]}, {os.cpu_count()} cores"
 
 
-CPUINFO = Path("/proc/cpuinfo")
+def make_table(reports: list[Durations]) -> str:
+    first, titles = reports[0], ["before", "after"][: len(reports)]
+    totals = [(sum(one.files.values()), sum(c for c, _ in one.functions.values()), one.wall_s)
+              for one in reports]  # fmt: skip
+    lines = [
+        "# Durations of the tests", "", "```\nmake durations\n```", "",
+        f"{machine()}. On two workers "
+        + ", ".join(f"{wall:.0f} s {title}" for (*_, wall), title in zip(totals, titles, strict=True))
+        + f". The table has the {SLOWEST} slowest test functions.",
+        "", f"|file and test|{'|'.join(f'{title} [s]|cases' for title in titles)}|",
+        f"|---|{'---:|' * 2 * len(titles)}",
+        f"|all|{'|'.join(f'{seconds:.0f}|{cases}' for seconds, cases, _ in totals)}|",
+    ]  # fmt: skip
+    for name in sorted(first.functions, key=lambda name: -first.functions[name][1])[:SLOWEST]:
+        cells = (one.functions.get(name) for one in reports)
+        row = "|".join(f"{cell[1]:.2f}|{cell[0]}" if cell else "|" for cell in cells)
+        lines.append(f"|{name}|{row}|")
+    return "\n".join(lines) + "\n"
 
 
-def write_table(path: Path, reports: list[Durations], machine: str) -> None:
-    first, last = reports[0], reports[-1]
-    titles = ["before", "after"][: len(reports)]
-    lines = ["# Durations of the tests", "", f"```\n{COMMAND}\n```", ""]
-    lines += [f"{machine}; two workers. The {SLOWEST} slowest test functions, in seconds.", ""]
-    columns = [f"{title} [s]|cases" for title in titles]
-    lines += [f"|test|{'|'.join(columns)}|", f"|---|{'---:|' * 2 * len(titles)}"]
-    totals = (f"{one.seconds:.0f}|{one.cases}" for one in reports)
-    lines += [f"|all, together|{'|'.join(totals)}|"]
-    lines += [f"|all, on two workers|{'|'.join(f'{one.wall_s:.0f}|' for one in reports)}|"]
-    slowest = sorted(first.functions, key=lambda name: -first.functions[name][1])[:SLOWEST]
-    for name in slowest:
-        cells = (one.functions[name] if name in one.functions else None for one in reports)
-        shown = (f"{cell[1]:.2f}|{cell[0]}" if cell else "|" for cell in cells)
-        lines.append(f"|{name.replace('::', ', ')}|{'|'.join(shown)}|")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("reports", nargs="+", type=Path, help="of pytest's --junitxml")
+    parser.add_argument("--files", type=Path, help="JSON file to write")
+    parser.add_argument("--table", type=Path, help="page to write")
+    options = parser.parse_args()
+    reports = [read_report(path) for path in options.reports]
+    if options.files is not None:
+        files = {name: round(seconds, 1) for name, seconds in sorted(reports[-1].files.items())}
+        options.files.write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
+    if options.table is not None:
+        options.table.write_text(make_table(reports), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

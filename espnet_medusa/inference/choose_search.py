@@ -73,6 +73,7 @@ def build_search(
         build_runtime(searchable(decoder), options.decoder_precision),
         *(len(espnet.token_list), espnet.eos, next(decoder.parameters()).device),
         sources=sources,
+        other_ends=tuple(getattr(decoder, "end_tokens", ())),
     )
     if options.search == GREEDY:
         return build_greedy(options, model)

@@ -3,7 +3,7 @@
 import logging
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from espnet_medusa.decoding.search.search_options import (
 from espnet_medusa.inference.audio_batch import encodes_only_log_mel
 from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.networks.unit_ctc import UnitCTC
+from espnet_medusa.networks.whisper.tokens import WhisperTokens, unused_name
 
 LANGUAGE = "Language"  # group of options in the help of commands
 logger = logging.getLogger(__name__)
@@ -130,6 +131,30 @@ def with_model_defaults(
         return options
     options = with_draft_defaults(options, train_args.decoder_conf.get("draft_conf"), language)
     check_options(options, beam_size)
+    return options
+
+
+def with_suppressed_tokens(
+    options: Options, model: torch.nn.Module, tokens: WhisperTokens | None
+) -> Options:
+    """Set unset lists of suppressed tokens to the checkpoint's, or else Whisper's.
+
+    ``tokens`` are Whisper's; None: another vocabulary, without lists of its own. Ids without a
+    token, which fill up some vocabularies, are always suppressed.
+    """
+    lists = dict(getattr(model.decoder, "suppressed", {}))
+    if tokens is not None:
+        usual = zip(lists, (tokens.suppressed, tokens.begin_suppressed), strict=False)
+        lists |= {name: ids for name, ids in usual if lists[name] is None}
+    unset = [name for name in lists if getattr(options, name) is None]
+    options = replace(options, **{name: lists[name] for name in unset})
+    if tokens is not None:
+        # Token lists of tokenizers without timestamps have such names for these, too.
+        names = enumerate(model.token_list)
+        unused = {number for number, name in names if name == unused_name(number)} - {*tokens.times}
+        if unused:
+            suppressed = {*(options.suppress_tokens or []), *unused}
+            options = replace(options, suppress_tokens=sorted(suppressed))
     return options
 
 

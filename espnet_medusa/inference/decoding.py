@@ -1,6 +1,7 @@
 """Convert search states to ESPnet's n-best results, and log times for ESPnet's RTF script."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ class TextWriter:
     tokenizer: Any  # ESPnet's, tokens to text; None: results have no text
     hidden_ids: frozenset[int]  # token ids that results leave out
     nbest: int  # maximum number of results per utterance
-    timestamps: range = range(0)  # token ids that texts leave out
+    symbols: Collection[int] = ()  # token ids that texts leave out, such as timestamps
 
     def write(self, state: SearchState, prompt: list[int], scorers: list[str]) -> Decoding:
         """Return the n-best results; ``scorers`` are the names of ``EndedHypothesis.parts``."""
@@ -54,7 +55,7 @@ class TextWriter:
         pieces = self.converter.ids2tokens(ids)
         text = None
         if self.tokenizer is not None:
-            spoken = [token for token in ids if token not in self.timestamps]
+            spoken = [token for token in ids if token not in self.symbols]
             whole = len(spoken) == len(ids)
             text = self.tokenizer.tokens2text(
                 pieces if whole else self.converter.ids2tokens(spoken)

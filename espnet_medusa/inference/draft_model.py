@@ -1,7 +1,7 @@
 """Draft models: a second, smaller ESPnet experiment or Whisper."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -34,6 +34,7 @@ from espnet_medusa.networks.whisper.tokens import (
     TRANSCRIBE,
     TRANSLATE,
     WhisperTokens,
+    add_timestamps,
     read_whisper_tokens,
 )
 
@@ -134,7 +135,8 @@ def open_draft_model(
     whisper = None
     if trained.whisper_labels is not None:
         tokenizer = trained.tokenizer or tokenizer_of_type(args.token_type, args.bpemodel)
-        whisper = read_whisper_tokens(tokenizer)
+        add_timestamps(tokenizer, len(model.token_list))
+        whisper = replace(read_whisper_tokens(tokenizer), start=model.sos)
     return DraftModel(
         name, model_encoder(model, encoder_precision, encoder_padding), decoder,
         [*model.token_list], model.sos, model.eos, trained.vocabulary,

@@ -30,6 +30,7 @@ from espnet_medusa.inference.decode_options import (
     check_scoring,
     split_options,
     with_model_defaults,
+    with_suppressed_tokens,
 )
 from espnet_medusa.inference.decoding import Decoding, Result, Speech, TextWriter, log_decoded
 from espnet_medusa.inference.decoding_model import DecodingModel
@@ -48,7 +49,7 @@ from espnet_medusa.inference.longform.recording import LongFormStep, LongRecordi
 from espnet_medusa.inference.longform.segment import Segment
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.whisper_prompts import ENGLISH, WhisperPrompts
-from espnet_medusa.inference.whisper_windows import WhisperWindows
+from espnet_medusa.inference.whisper_windows import WhisperWindows, with_word_times
 from espnet_medusa.networks.espnet_transformer import searchable
 from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.networks.whisper.pretrained import is_whisper
@@ -106,21 +107,16 @@ class Speech2Text(ESPnetSpeech2Text):
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
-        prompts, timestamps = _whisper_prompts(decode_options, trained, self.converter), range(0)
+        prompts = _whisper_prompts(decode_options, trained, self.converter)
         language = None if prompts is None or prompts.language == DETECT else prompts.language
         of_model = network.decoder, trained.train_args, options["beam_size"]
         given = decode_options
         decode_options = with_model_defaults(given, *of_model, language)
         default = ESPNET_OPTIONS["ctc_weight"].default
         check_scoring(network, decode_options, options.get("ctc_weight", default), default)
-        if prompts is not None:
-            lists = {
-                "suppress_tokens": prompts.tokens.suppressed,
-                "begin_suppress_tokens": prompts.tokens.begin_suppressed,
-            }
-            unset = [name for name in lists if getattr(decode_options, name) is None]
-            decode_options = replace(decode_options, **{name: lists[name] for name in unset})
-            timestamps = range(prompts.tokens.first_time, len(network.token_list))
+        tokens = prompts and prompts.tokens
+        symbols = () if tokens is None else tokens.symbols
+        decode_options = with_suppressed_tokens(decode_options, network, tokens)
         device = torch.device(self.device)
         check_precisions(decode_options, network, device)
         encoder = model_encoder(network, decode_options.encoding, decode_options.encoder_padding)
@@ -134,7 +130,7 @@ class Speech2Text(ESPnetSpeech2Text):
             prompts,
             getattr(self.beam_search, "hyp_primer", None) or [network.sos],
             LengthLimits(self.maxlenratio, self.minlenratio, traced=decode_options.trace),
-            TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest, timestamps),
+            TextWriter(self.converter, self.tokenizer, frozenset(hidden), self.nbest, symbols),
             device,
             getattr(torch, self.dtype),
         )
@@ -189,6 +185,8 @@ class Speech2Text(ESPnetSpeech2Text):
         module stays if ``long_form`` needs it; None: no long audio will be decoded.
         """
         model = self.model
+        if long_form is not None:
+            long_form = with_word_times(model, long_form)
         if model.search is not None:
             if long_form is None or not long_form.needs_decoder_module:
                 searchable(self.asr_model.decoder).release()
@@ -309,6 +307,7 @@ class Speech2Text(ESPnetSpeech2Text):
     def long_form(self, options: LongFormOptions, batch_size: int = 1) -> RunLongForm:
         """Return the decoder of recordings of any length; arguments as for ``LongForm``."""
         check_positive(batch_size, "batch_size")
+        options = with_word_times(self.model, options)
         run = ChunkedLongForm if options.vad_filter else LongForm
         return run(WhisperWindows(self.model, options), options, batch_size)
 
@@ -321,4 +320,5 @@ def _whisper_prompts(
     if labels is None or not isinstance(trained.asr_model.decoder, MultiTokenDecoder):
         return None
     tokens = read_whisper_tokens(hugging_face_tokenizer(converter))
+    tokens = replace(tokens, start=trained.asr_model.sos)  # that of the checkpoint's configs
     return WhisperPrompts(tokens, options.language or labels.language, options.task or labels.task)

@@ -46,7 +46,7 @@ class WhisperWindows(WindowDecoder):
         self.best_of, self.most_compressed = options.best_of, options.compression_ratio_threshold
         encoder, tokens = model.encoder.whisper, model.prompts.tokens
         self.window_frames = encoder.window_samples // HOP_SAMPLES
-        self.clock = Clock(tokens.first_time, encoder.subsampling)
+        self.clock = Clock(tokens.first_time, encoder.subsampling, len(tokens.times))
         self.text = TranscriptText(hugging_face_tokenizer(model.writer.converter), tokens)
         self.trace_text = TraceText(model.writer.converter, model.writer.tokenizer)
         context = model.search.decoder.max_depth(0)
@@ -65,7 +65,7 @@ class WhisperWindows(WindowDecoder):
         # 0 is no limit, as in openai-whisper.
         latest = round(latest_s / self.clock.step_s) if latest_s else None
         vocab_size = len(model.asr_model.token_list)
-        rules = build_timestamp_rules(tokens.first_time, vocab_size, latest)
+        rules = build_timestamp_rules(tokens.first_time, vocab_size, latest, tokens.times.stop)
         blocked = torch.zeros(2, vocab_size, dtype=torch.bool, device=model.device)
         if constraints.blocked is not None:
             blocked |= constraints.blocked
@@ -125,7 +125,7 @@ class WhisperWindows(WindowDecoder):
         state = decoder.start(*batch.encode(self.model.encoder), with_heads=False)
         hidden = decoder.extend(state, tokens, paths).hidden
         last = hidden[[end - 1 for end in accumulate(map(len, tokens))]]
-        times = decoder.logits(last)[:, first:].argmax(dim=-1)
+        times = decoder.logits(last)[:, first : self.clock.times.stop].argmax(dim=-1)
         return [self.clock.seconds(first + time) for time in times.tolist()]
 
     def repeats_itself(self, tokens: Sequence[int]) -> bool:
@@ -192,6 +192,17 @@ class WhisperWindows(WindowDecoder):
         trace = state.trace and self.trace_text.describe(state.trace.result)
         decoding = WindowDecoding(tokens, self.text.decode(tokens), temperature, *scores, trace)
         return decoding, sum((state.statistics for state in states), DecodingStatistics())
+
+
+def with_word_times(model: DecodingModel, options: LongFormOptions) -> LongFormOptions:
+    """Add word times if the vocabulary has no timestamps: they give segments their times.
+
+    They also place the windows of long audio, so that no word is cut.
+    """
+    without = model.prompts is None or options.without_timestamps or options.word_timestamps
+    if without or model.prompts.tokens.times:
+        return options
+    return replace(options, word_timestamps=True)
 
 
 def check_long_form(model: DecodingModel, options: LongFormOptions) -> None:

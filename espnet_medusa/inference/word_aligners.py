@@ -43,7 +43,8 @@ class AttentionAligner:
         text = [token for _, word in words for token in word]
         attention, logits = align_tokens(self.decoder, encoded, [*prompt, *text], frames)
         rows = slice(len(prompt) - 1, -1)
-        logits = logits[rows, :end].float()[: len(text) - 1]
+        logits = logits[rows].float()[: len(text) - 1]
+        logits[:, end : tokens.times.stop] = -torch.inf  # without symbols and timestamps
         chosen = torch.tensor(text[:-1], device=logits.device)[:, None]
         probabilities = logits.softmax(dim=-1).gather(1, chosen)[:, 0].tolist()
         attention = sharpen(attention)[:, rows]

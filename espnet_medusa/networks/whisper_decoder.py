@@ -12,7 +12,12 @@ from espnet_medusa.networks.heads import NO_HEADS, Trunk
 from espnet_medusa.networks.masks import causal_mask, padding_mask
 from espnet_medusa.networks.multi_token_decoder import HiddenStates, MultiTokenDecoder
 from espnet_medusa.networks.whisper.pretrained import DECODER, build_network
-from espnet_medusa.networks.whisper.sizes import DECODER_SIZES, check_alignment, options_of_config
+from espnet_medusa.networks.whisper.sizes import (
+    DECODER_SIZES,
+    check_alignment,
+    check_ids,
+    options_of_config,
+)
 from espnet_medusa.networks.whisper.token_types import asr_sh_options
 from espnet_medusa.networks.whisper_modules import WhisperDecoder, WhisperLayer, decoder_layer
 
@@ -32,6 +37,10 @@ class DecoderOptions:
     keep_original_last_layer: bool = False  # frozen copy, as teacher of the KL loss
     # Pairs of layer and head for word timestamps; none: all heads of the upper half of layers
     alignment_heads: list[list[int]] = field(default_factory=list)
+    # Lists of the converted checkpoint; none: Whisper's
+    suppress_tokens: list[int] | None = None
+    begin_suppress_tokens: list[int] | None = None
+    end_tokens: list[int] = field(default_factory=list)  # that also end a text
     # By search (greedy, beam): defaults of draft options in decode configs
     draft_conf: dict | None = field(default_factory=dict)
 
@@ -51,6 +60,11 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         sizes = {"vocab_size": vocab_size, "d_model": encoder_output_size}
         self.whisper = build_network(WhisperDecoder, DECODER, options, DECODER_SIZES, **sizes)
         self.alignment_heads = options.alignment_heads
+        self.suppressed = {
+            "suppress_tokens": options.suppress_tokens,
+            "begin_suppress_tokens": options.begin_suppress_tokens,
+        }
+        self.end_tokens = check_ids(options.end_tokens, vocab_size, "decoder_conf.end_tokens")
         config = self.whisper.config
         if config.vocab_size != vocab_size:
             raise InputError(

@@ -37,7 +37,11 @@ def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, st
     if path.exists():
         name = str(path.resolve())
     folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
-    files = [file for file in (path, *path.glob("*"), *SHIPPED.glob("*/*")) if file.is_file()]
+    files = [
+        file
+        for file in (path, *path.glob("*"), *path.glob("*/*"), *SHIPPED.glob("*/*"))
+        if file.is_file()
+    ]
     made_from = digest_of_inputs([], files, {"name": name, "version": __version__})
     with cached_output(folder, made_from) as staging:
         if staging is not None:

@@ -18,6 +18,7 @@ from stock_experiment import files
 
 from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.data.vocabulary.byte_pairs import BytePairUnits
+from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.longform import driver
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.segment import ctm_lines
@@ -191,7 +192,7 @@ def talk(tmp_path):
 @pytest.fixture
 def commands(experiment, models, talk, monkeypatch):
     def run(name, *words):
-        monkeypatch.setattr(asr_inference, "load", lambda options, mapped: models[name])
+        monkeypatch.setattr(decoding_command, "load", lambda options, mapped: models[name])
         monkeypatch.setattr(models[name], "release_weights", lambda long_form: None)
         model = ["--model", str(experiment.folder), "--device", "cpu"]
         if words:

@@ -9,7 +9,7 @@ from espnet_medusa.data.options import check_at_least
 from espnet_medusa.decoding.search import drafters
 from espnet_medusa.decoding.search.acceptance import build_rule
 from espnet_medusa.decoding.search.beam import beam_search
-from espnet_medusa.decoding.search.constraints import build_constraints
+from espnet_medusa.decoding.search.constraints import Constraints, build_constraints
 from espnet_medusa.decoding.search.ctc_first import CTCFirstPlanner, CTCFirstStrategy
 from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
 from espnet_medusa.decoding.search.greedy import greedy_search
@@ -45,6 +45,12 @@ class SearchModel:
     device: torch.device
     scorers: Scorers = DECODER_ALONE  # of beam search
     sources: drafters.DraftSources = drafters.NO_SOURCES  # of drafts other than heads
+    other_ends: tuple[int, ...] = ()  # tokens that end a text like ``eos``
+
+    def constraints(self, options: SearchOptions) -> Constraints:
+        """Build the constraints; errors as ``build_constraints``."""
+        parts = self.vocab_size, self.eos, self.device, self.other_ends
+        return build_constraints(options, *parts)
 
 
 def draft_shape(
@@ -93,7 +99,7 @@ def draft_shape(
 def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
     """Build greedy search; raise InputError if the model lacks the drafter or a CTC branch."""
     decoder, vocab_size, eos = model.decoder, model.vocab_size, model.eos
-    constraints = build_constraints(options, vocab_size, eos, model.device)
+    constraints = model.constraints(options)
     proposer = drafters.build_proposer(options, decoder, vocab_size, eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=1)
     rule = build_rule(options)
@@ -132,7 +138,7 @@ def build_beam(
             option = WEIGHT_OPTIONS.get(name, name)
             raise InputError(f"{option}: {weight}; allowed: 0 with search: beam and {reason}")
     decoder = model.decoder
-    constraints = build_constraints(options, model.vocab_size, model.eos, model.device)
+    constraints = model.constraints(options)
     proposer = drafters.build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
     shape = draft_shape(options, decoder, proposer, width=beam_size)
     if options.acceptance == THRESHOLD:

@@ -25,6 +25,11 @@ class Constraints:
     """Constraints of one vocabulary, see ``build_constraints``."""
 
     eos: int  # end symbol
+    # Other tokens that end a text. The end symbol gets the best score of all ends, and the others
+    # are blocked.
+    other_ends: tuple[int, ...] = ()
+    # (P + 2, ends) bool, as ``blocked``: where the end symbol and the others are forbidden.
+    blocked_ends: torch.Tensor | None = None
     # (P + 2, V) bool, tokens forbidden at each of P forced positions, at the first free position,
     # and at all later ones; None: no token is forbidden.
     blocked: torch.Tensor | None = None
@@ -61,9 +66,17 @@ class Constraints:
         if vocabulary is None:
             return self
         blocked, timestamps = self.blocked, self.timestamps
+        kept, columns = None, []
+        if self.other_ends:
+            ids = vocabulary.tolist()
+            known = [end in ids for end in self.other_ends]
+            columns = [ids.index(end) for end in self.other_ends if end in ids]
+            kept = torch.tensor([True, *known], device=self.blocked_ends.device)
         return replace(
             self,
             eos=int((vocabulary == self.eos).nonzero()),
+            other_ends=tuple(columns),
+            blocked_ends=self.blocked_ends if kept is None else self.blocked_ends[:, kept],
             blocked=None if blocked is None else blocked[:, vocabulary.to(blocked.device)],
             timestamps=None if timestamps is None else timestamps.restricted(vocabulary),
         )
@@ -112,16 +125,24 @@ class Constraints:
             blocked, columns = self.blocked.to(lengths.device), self._columns.to(lengths.device)
             rows = lengths.clamp(max=len(blocked) - 1)
         eos_scores = None
-        if min_lengths is not None or self.penalty is not None:
-            eos_scores = scores[:, self.eos].to(dtype or scores.dtype)
-            # transformers applies the penalty first: the same result, as -inf stays -inf.
-            if blocked is not None:
-                eos_scores = eos_scores.masked_fill(blocked[rows, self.eos], -torch.inf)
+        if min_lengths is not None or self.penalty is not None or self.other_ends:
+            eos_scores = self._end_scores(scores, rows).to(dtype or scores.dtype)
         if min_lengths is not None:
             eos_scores = eos_scores.masked_fill(lengths < min_lengths, -torch.inf)
         if self.penalty is not None:
             eos_scores = _add_penalty(eos_scores, lengths, *self.penalty)
         return Restriction(self.eos, blocked, rows, eos_scores, columns, groups, self.renormalize)
+
+    def _end_scores(self, scores: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+        """Return the scores (R,) of the best allowed end; ``rows``: (R,) of ``blocked``."""
+        if self.other_ends:
+            ends = scores[:, [self.eos, *self.other_ends]]
+            return ends.masked_fill(self.blocked_ends.to(rows.device)[rows], -torch.inf).amax(dim=1)
+        ends = scores[:, self.eos]
+        if self.blocked is None:
+            return ends
+        # transformers applies the penalty first: the same result, as -inf stays -inf.
+        return ends.masked_fill(self.blocked.to(rows.device)[rows, self.eos], -torch.inf)
 
 
 def _add_penalty(
@@ -137,12 +158,20 @@ def _add_penalty(
 
 
 def build_constraints(
-    options: SearchOptions, vocab_size: int, eos: int, device: torch.device | str = "cpu"
+    options: SearchOptions,
+    vocab_size: int,
+    eos: int,
+    device: torch.device | str = "cpu",
+    other_ends: Sequence[int] = (),
 ) -> Constraints:
-    """Build the constraints of decode options; raise InputError if a value is not allowed."""
+    """Build the constraints of decode options; raise InputError if a value is not allowed.
+
+    ``other_ends`` are tokens that end a text like ``eos``.
+    """
     suppressed = _tokens(options, "suppress_tokens", vocab_size)
     begin = _tokens(options, "begin_suppress_tokens", vocab_size)
     forced = _tokens(options, "forced_prefix", vocab_size)
+    other_ends = [token for token in other_ends if token not in suppressed]
     if eos in suppressed:
         raise InputError(
             f"suppress_tokens: {eos} is the end symbol, which every hypothesis needs; allowed: "
@@ -158,7 +187,7 @@ def build_constraints(
             what = "the end symbol" if token == eos else "in suppress_tokens"
             raise InputError(f"forced_prefix: {token} is {what}; allowed: ids of other tokens")
     blocked = None
-    if suppressed or begin or forced:
+    if suppressed or begin or forced or other_ends:
         blocked = torch.zeros(len(forced) + 2, vocab_size, dtype=torch.bool)
         blocked[:, suppressed] = True
         blocked[len(forced), begin] = True
@@ -166,8 +195,11 @@ def build_constraints(
             blocked[row] = True
             blocked[row, token] = False
         blocked = blocked.to(device)
-    penalty = _penalty(options.exponential_decay_length_penalty)
-    return Constraints(eos, blocked, penalty, tuple(forced))
+    penalty, blocked_ends = _penalty(options.exponential_decay_length_penalty), None
+    if other_ends:
+        blocked_ends = blocked[:, [eos, *other_ends]]
+        blocked[:, other_ends] = True
+    return Constraints(eos, tuple(other_ends), blocked_ends, blocked, penalty, tuple(forced))
 
 
 def _tokens(options: SearchOptions, name: str, vocab_size: int) -> list[int]:

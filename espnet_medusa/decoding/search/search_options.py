@@ -148,13 +148,11 @@ class SearchOptions:
     )
     suppress_tokens: Sequence[int] | None = option(
         None,
-        "token ids that are never decoded; none: Whisper's list if the tokenizer is Whisper's",
+        "token ids that are never decoded; none: the checkpoint's list, else Whisper's",
         group=SEARCH,
     )
     begin_suppress_tokens: Sequence[int] | None = option(
-        None,
-        "token ids that are never decoded first; none: Whisper's list, as for suppress_tokens",
-        group=SEARCH,
+        None, "token ids that are never decoded first; none: as for suppress_tokens", group=SEARCH
     )
     forced_prefix: Sequence[int] | None = option(
         None, "token ids that start every hypothesis", group=SEARCH

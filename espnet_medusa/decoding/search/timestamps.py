@@ -39,17 +39,25 @@ class TimestampStates(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TimestampRules:
-    """Rules for scores whose columns are text, end symbol, special tokens, timestamps, in order."""
+    """Rules for scores whose columns are text, end symbol, special tokens, timestamps, in order.
 
-    first: int  # id of the timestamp 0 s; all later ids are timestamps
-    times: torch.Tensor  # (T,) timestamp ids of the last T columns
+    Tokens that fine-tuning has added are text and follow the timestamps.
+    """
+
+    first: int  # id of the timestamp 0 s
+    times: torch.Tensor  # (T,) timestamp ids of T columns
     first_column: int  # of the timestamps
+    last: int  # id of the last timestamp
+    text_follows: bool = False  # whether columns follow those of the timestamps
     latest_first: int | None = None  # maximum id of the first token; None: any timestamp
 
     def restricted(self, vocabulary: torch.Tensor) -> TimestampRules:
         """Return the rules for scores of ascending ids (V',)."""
-        times = vocabulary[vocabulary >= self.first]
-        return replace(self, times=times, first_column=len(vocabulary) - len(times))
+        timed = (vocabulary >= self.first) & (vocabulary <= self.last)
+        first_column = int((vocabulary < self.first).sum())
+        follows = first_column + int(timed.sum()) < len(vocabulary)
+        times = vocabulary[timed]
+        return replace(self, times=times, first_column=first_column, text_follows=follows)
 
     def states(self, prefixes: Sequence[Prefix], device: torch.device) -> TimestampStates:
         rows = [self._state(prefix) for prefix in prefixes]
@@ -59,14 +67,15 @@ class TimestampRules:
     def _state(self, prefix: Prefix) -> tuple[bool, bool, bool, int]:
         if prefix.parent is None:
             return True, False, True, self.first - 1
-        paired = prefix.length < 2 or prefix.parent.token >= self.first
+        ids = range(self.first, self.last + 1)
+        paired = prefix.length < 2 or prefix.parent.token in ids
         written = (node.token for node in prefix.ancestors() if node.parent is not None)
-        latest = next((token for token in written if token >= self.first), self.first - 1)
-        return False, prefix.token >= self.first, paired, latest
+        latest = next((token for token in written if token in ids), self.first - 1)
+        return False, prefix.token in ids, paired, latest
 
     def advance(self, states: TimestampStates, tokens: torch.Tensor) -> TimestampStates:
         """Return the states after appending a token (R,) to each prefix."""
-        timed = tokens >= self.first
+        timed = (tokens >= self.first) & (tokens <= self.last)
         return TimestampStates(
             torch.zeros_like(states.begins),
             timed,
@@ -85,12 +94,17 @@ class TimestampRules:
         end = torch.where(states.last & states.paired, least, end)
         first = self.first_column
         limits = [closes.long(), states.begins.long(), first + least, first + end]
-        return ColumnGroups(first, torch.stack(limits, dim=1))
+        return ColumnGroups(first, torch.stack(limits, dim=1), self._after)
 
     def groups_after(self, prefixes: Sequence[Prefix], device: torch.device) -> ColumnGroups:
         """Return ``groups`` after prefixes, computed on the host, which is faster for few."""
         limits = [self._limits(prefix) for prefix in prefixes]
-        return ColumnGroups(self.first_column, upload(limits, device, torch.long))
+        return ColumnGroups(self.first_column, upload(limits, device, torch.long), self._after)
+
+    @property
+    def _after(self) -> int | None:
+        """First column after the timestamps, or None."""
+        return self.first_column + len(self.times) if self.text_follows else None
 
     def _limits(self, prefix: Prefix) -> tuple[bool, bool, int, int]:
         begins, last, paired, latest = self._state(prefix)
@@ -108,8 +122,13 @@ class TimestampRules:
 
 
 def build_timestamp_rules(
-    first: int, vocab_size: int, latest_first: int | None = None
+    first: int, vocab_size: int, latest_first: int | None = None, after: int | None = None
 ) -> TimestampRules:
-    """Return the rules for a whole vocabulary, with ``latest_first`` in timestamp steps."""
+    """Return the rules for a whole vocabulary, with ``latest_first`` in timestamp steps.
+
+    ``after`` is the first id after the timestamps; None: they are the last ids.
+    """
+    after = vocab_size if after is None else after
     latest = None if latest_first is None else first + latest_first
-    return TimestampRules(first, torch.arange(first, vocab_size), first, latest)
+    ids, text_follows = torch.arange(first, after), after < vocab_size
+    return TimestampRules(first, ids, first, after - 1, text_follows, latest)

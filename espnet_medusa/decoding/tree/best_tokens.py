@@ -12,12 +12,16 @@ CHUNK = 64  # columns per chunk in ``top_scores``
 
 @dataclass(frozen=True, eq=False)
 class ColumnGroups:
-    """Limits of two groups of columns: those before the end symbol, and the last ones."""
+    """Limits of two groups of columns: those before the end symbol, and the last ones.
+
+    Columns after the last group, if there are any, belong to the first group.
+    """
 
     last: int  # first column of the last group
     # (R, 4) int64, for R prefixes: whether the first group is forbidden, whether only the last
     # group is allowed, first allowed column of the last group, and the column after its last one.
     limits: torch.Tensor
+    after: int | None = None  # first column after the last group; None: there is none
 
     def apply(self, scores: torch.Tensor, eos: int) -> torch.Tensor:
         """Return a copy of scores (R, V), logits or log-probabilities, with -inf if forbidden.
@@ -26,13 +30,16 @@ class ColumnGroups:
         allowed. ``eos`` is the column of the end symbol.
         """
         columns = torch.arange(scores.size(1), device=scores.device)
-        last = columns >= self.last
+        after = scores.size(1) if self.after is None else self.after
+        last = (columns >= self.last) & (columns < after)
         without_first, only_last, least, end = self.limits[:, :, None].unbind(1)
         forbidden = last & ((columns < least) | (columns >= end))
-        forbidden |= without_first.bool() & (columns < eos)
+        forbidden |= without_first.bool() & ((columns < eos) | (columns >= after))
         scores = scores.masked_fill(forbidden, -torch.inf)
-        together = scores[:, self.last :].float().logsumexp(dim=-1)
+        together = scores[:, self.last : after].float().logsumexp(dim=-1)
         likely = together > scores[:, : self.last].amax(dim=-1).float()
+        if self.after is not None:
+            likely &= together > scores[:, after:].amax(dim=-1).float()
         only_last = only_last.bool() | likely[:, None]
         return scores.masked_fill(only_last & ~last, -torch.inf)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.search.search_options import GREEDY, SearchOptions, check_options
 from espnet_medusa.inference.convert.checkpoint import CONFIG, GENERATION, Checkpoint
-from espnet_medusa.inference.convert.generation import ID_LISTS
 from espnet_medusa.inference.convert.read_whisper import CHOICES
+from espnet_medusa.inference.convert.special_ids import suppressed_ids
 from espnet_medusa.networks.heads import NO_HEADS
 
 PENALTY = "exponential_decay_length_penalty"
@@ -35,12 +35,8 @@ def decode_configs(checkpoint: Checkpoint) -> dict[str, dict]:
 
 def _constraints(checkpoint: Checkpoint, generation: Mapping) -> dict:
     constraints = {}
-    for name in ID_LISTS:
-        ids = generation.get(name) or []
-        if not isinstance(ids, list) or any(type(token) is not int for token in ids):
-            raise InputError(f"{GENERATION}: {name}: {ids}; allowed: a list of token ids")
-        if ids:
-            constraints[name] = ids
+    lists = suppressed_ids(checkpoint.records, checkpoint.text)
+    constraints |= {name: ids for name, ids in lists.items() if ids}
     penalty = generation.get(PENALTY)
     if penalty is not None:
         if not isinstance(penalty, list):

@@ -22,15 +22,14 @@ from espnet_medusa.inference.convert.checkpoint import (
     PromptOptions,
 )
 from espnet_medusa.inference.convert.decode_configs import decode_configs
-from espnet_medusa.inference.convert.generation import ALIGNMENT
 from espnet_medusa.inference.convert.names import COUNTS, MOMENTS
+from espnet_medusa.inference.convert.special_ids import ALIGNMENT, LISTS, suppressed_ids
 from espnet_medusa.inference.convert.write_whisper import write_json
 from espnet_medusa.networks.heads import NO_HEADS, HeadOptions
-from espnet_medusa.networks.whisper.pretrained import open_whisper, read_json
+from espnet_medusa.networks.whisper.pretrained import open_whisper
 from espnet_medusa.networks.whisper.sizes import (
     DECODER_SIZES,
     ENCODER_SIZES,
-    check_alignment,
     config_of_options,
     options_of_config,
 )
@@ -43,6 +42,7 @@ from espnet_medusa.networks.whisper.text import (
 )
 from espnet_medusa.networks.whisper.token_types import WHISPER_PREPROCESSOR, WHISPER_TYPES
 from espnet_medusa.networks.whisper.tokens import TRANSCRIBE, default_symbols
+from espnet_medusa.networks.whisper.weight_files import read_json
 from espnet_medusa.networks.whisper_decoder import DecoderOptions
 from espnet_medusa.networks.whisper_encoder import EncoderOptions, encoder_options
 
@@ -93,8 +93,8 @@ def training_config(checkpoint: Checkpoint) -> dict:
     decoder_conf = options_of_config(architecture.whisper, DECODER_SIZES)
     pairs = checkpoint.records.get(GENERATION, {}).get(ALIGNMENT)
     if pairs:
-        check_alignment(pairs, architecture.whisper, f"{GENERATION}: {ALIGNMENT}")
         decoder_conf["alignment_heads"] = [[*pair] for pair in pairs]
+    decoder_conf |= _decoding_lists(checkpoint)
     if architecture.heads != NO_HEADS:
         decoder_conf |= {
             "heads": architecture.heads,
@@ -131,6 +131,17 @@ def training_config(checkpoint: Checkpoint) -> dict:
             raise InputError(f"{checkpoint.name}: {error}; give --language and --task") from error
         config |= {"preprocessor": "whisper", "preprocessor_conf": asdict(prompt)}
     return config
+
+
+def _decoding_lists(checkpoint: Checkpoint) -> dict[str, list[int]]:
+    """Return lists of tokens for ``decoder_conf``, without those that are Whisper's own."""
+    whisper, lists = checkpoint.text.whisper, suppressed_ids(checkpoint.records, checkpoint.text)
+    if whisper is not None:
+        usual = dict(zip(LISTS, (whisper.suppressed, whisper.begin_suppressed), strict=True))
+        lists = {name: ids for name, ids in lists.items() if sorted({*ids}) != usual[name]}
+    if checkpoint.text.other_ends:
+        lists["end_tokens"] = [*checkpoint.text.other_ends]
+    return lists
 
 
 def training_prompt(config: Mapping) -> PromptOptions | None:
@@ -232,14 +243,16 @@ def _read_text(config: dict, folder: Path) -> Text:
         if symbol not in tokens:
             raise InputError(f"model_conf.{name}: {symbol!r} is not in token_list; name another")
     start, end = map(tokens.index, symbols.values())
+    other_ends = tuple((config.get("decoder_conf") or {}).get("end_tokens") or ())
     if config.get("token_type") in WHISPER_TYPES:
-        return Text(tokens, start, end, tokenizer_of_type(config["token_type"], ""))
+        tokenizer = tokenizer_of_type(config["token_type"], "")
+        return Text(tokens, start, end, tokenizer, other_ends=other_ends)
     if config.get("token_type") != "hugging_face" or config.get("bpemodel") is None:
-        return Text(tokens, start, end)
+        return Text(tokens, start, end, other_ends=other_ends)
     # In a moved folder, config.yaml has the old path.
     moved = folder / TOKENIZER
     name = moved if moved.is_dir() else Path(config["bpemodel"])
     tokenizer = load_safely(name)
     copied = name if any((name / file).is_file() for file in TOKENIZER_FILES) else None
     list_tokens(tokenizer, len(tokens))
-    return Text(tokens, start, end, tokenizer, copied)
+    return Text(tokens, start, end, tokenizer, copied, other_ends)

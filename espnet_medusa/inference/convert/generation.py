@@ -1,6 +1,5 @@
 """Make ``generation_config.json`` and CTranslate2's ``config.json``."""
 
-import reprlib
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -9,13 +8,18 @@ from transformers import WhisperConfig
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.inference.convert.checkpoint import GENERATION, PromptOptions
-from espnet_medusa.networks.whisper.pretrained import read_json
-from espnet_medusa.networks.whisper.sizes import are_below, check_alignment
+from espnet_medusa.inference.convert.special_ids import (
+    ALIGNMENT,
+    SUPPRESS,
+    SUPPRESS_FIRST,
+    without_wrong_alignment,
+)
+from espnet_medusa.networks.whisper.sizes import check_alignment, check_ids
 from espnet_medusa.networks.whisper.text import Text
 from espnet_medusa.networks.whisper.tokens import TASKS
+from espnet_medusa.networks.whisper.weight_files import read_json
 
-SUPPRESS, SUPPRESS_FIRST = "suppress_tokens", "begin_suppress_tokens"
-LANGUAGES, ALIGNMENT = "lang_to_id", "alignment_heads"
+LANGUAGES = "lang_to_id"
 # transformers' name of a list of ids to CTranslate2's.
 ID_LISTS = {SUPPRESS: "suppress_ids", SUPPRESS_FIRST: "suppress_ids_begin"}
 LANGUAGE_IDS = "lang_ids"
@@ -62,7 +66,7 @@ def prompt_of_generation(fields: Mapping) -> PromptOptions:
 
 def generation_of_ctranslate2(path: Path, text: Text, whisper: WhisperConfig) -> dict:
     """Make the config from the vocabulary and CTranslate2's ``config.json``, which is checked."""
-    config = read_json(path)
+    config = without_wrong_alignment(read_json(path), whisper, str(path))
     _check_ctranslate2(config, whisper, str(path))
     fields = generation_of_text(text, whisper)
     names = ID_LISTS | {ALIGNMENT: ALIGNMENT}
@@ -92,11 +96,7 @@ def ctranslate2_of_generation(generation: Mapping, whisper: WhisperConfig, where
 def _check_ctranslate2(config: Mapping, whisper: WhisperConfig, where: str) -> None:
     """Raise InputError for token ids or alignment heads that do not fit; lists may be missing."""
     for name in (*ID_LISTS.values(), LANGUAGE_IDS):
-        ids = config.get(name)
-        if ids is not None and not are_below(ids, whisper.vocab_size):
-            raise InputError(
-                f"{where}: {name}: {reprlib.repr(ids)}; allowed: a list of token ids, 0 to "
-                f"{whisper.vocab_size - 1}; correct it"
-            )
+        if config.get(name) is not None:
+            check_ids(config[name], whisper.vocab_size, f"{where}: {name}")
     if config.get(ALIGNMENT) is not None:
         check_alignment(config[ALIGNMENT], whisper, f"{where}: {ALIGNMENT}")

@@ -25,6 +25,7 @@ from espnet_medusa.inference.convert.generation import (
     prompt_of_generation,
 )
 from espnet_medusa.inference.convert.names import DECODER, ENCODER, aiola_name, renamed
+from espnet_medusa.inference.convert.special_ids import symbol_ids, without_wrong_alignment
 from espnet_medusa.networks.heads import HeadOptions
 from espnet_medusa.networks.whisper.pretrained import (
     EMBEDDING,
@@ -33,10 +34,10 @@ from espnet_medusa.networks.whisper.pretrained import (
     drop_tied,
     is_local,
     open_whisper,
-    read_json,
 )
 from espnet_medusa.networks.whisper.sizes import SIZES, check_sizes, scratch_config
 from espnet_medusa.networks.whisper.text import Text, TextOptions, find_text
+from espnet_medusa.networks.whisper.weight_files import read_json
 
 BASE_HEAD, MEDUSA_BLOCK = "base_head", "medusa_block"
 AIOLA_HEAD_TYPES = {BASE_HEAD: "linear", MEDUSA_BLOCK: "block"}  # aiola's name to ours
@@ -67,8 +68,10 @@ def read_whisper(source: str, text: TextOptions, base_model: str | None = None) 
     check_whisper_fields(fields, f"{source}: {CONFIG}")
     with_heads = any(name.startswith("medusa_") for name in fields)
     config = _aiola_sizes(fields, base_model, source) if with_heads else whisper.config
-    ids = {**fields, **records.get(GENERATION, {})}
-    content = find_text(config.vocab_size, folder, text, ids)
+    content = find_text(config.vocab_size, folder, text, symbol_ids(records))
+    if GENERATION in records:
+        where = str(folder / GENERATION)
+        records[GENERATION] = without_wrong_alignment(records[GENERATION], config, where)
     if not with_heads:
         return _read_plain(whisper, content, records)
     return _read_aiola(whisper, config, content, records)

@@ -38,8 +38,14 @@ class Window:
 
 @dataclass(frozen=True)
 class Clock:
-    first: int  # token of 0 s; all later ids are timestamps
+    first: int  # token of 0 s
     frames: int  # frames of 10 ms between two timestamps
+    count: int = 1501  # number of timestamps; 0 if the vocabulary has none
+
+    @property
+    def times(self) -> range:
+        """Tokens of the timestamps."""
+        return range(self.first, self.first + self.count)
 
     @property
     def step_s(self) -> float:
@@ -118,7 +124,7 @@ def cut_window(
     window: no speech follows it.
     """
     tokens, seek = decoding.tokens, window.seek + window.frames
-    timed = [token >= clock.first for token in tokens]
+    timed = [token in clock.times for token in tokens]
     ends_in_silence = timed[-2:] == [False, True]
     cuts = [place for place in range(1, len(tokens)) if timed[place - 1] and timed[place]]
     if cuts and ends_in_silence:
@@ -128,7 +134,7 @@ def cut_window(
     parts = [tokens[first:last] for first, last in zip([0, *cuts], cuts, strict=False)]
     spans_s = [(clock.seconds(part[0]), clock.seconds(part[-1])) for part in parts]
     if not cuts:  # the segment ends at the last timestamp if that is above 0 s
-        last = next((token for token in reversed(tokens) if token >= clock.first), clock.first)
+        last = next((token for token in reversed(tokens) if token in clock.times), clock.first)
         end_s = decoding.ends_early_s or clock.seconds(last) or window.frames / FRAMES_PER_S
         parts, spans_s = [tokens], [(0.0, end_s)]
         if decoding.ends_early_s is not None:

@@ -88,7 +88,8 @@ class WindowSteps:
             running.speech = SpeechActivity.of(recording.samples)
         short = recording.frames <= self.decoder.window_frames and not options.vad_filter
         without = options.without_timestamps
-        running.timestamps = not (short if without is None else without)
+        without = short if without is None else without
+        running.timestamps = bool(self.decoder.clock.count) and not without
 
     def begin(
         self,
@@ -164,7 +165,7 @@ class WindowSteps:
                 break
         decodings = [choose_attempt(one, self.options) for one in attempts]
         ended = decodings
-        if self.options.without_timestamps is None:
+        if self.options.without_timestamps is None and self.decoder.clock.count:
             text_ends_s = partial(self.decoder.text_ends_s, encoded)
             ended = find_early_ends(pairs, decodings, text_ends_s)
         # From here on nothing fails, so that no window is counted twice.

@@ -56,12 +56,14 @@ def _build(vocab_size: int, code: str, task: str | None, added: tuple[str, ...])
     # Slow to import.
     from espnet_medusa.networks.whisper.tokens import (
         TRANSCRIBE,
+        decode_added_tokens,
         make_tokenizer,
         read_whisper_tokens,
     )
 
     tokenizer = make_tokenizer(vocab_size)
     tokenizer.add_tokens([*added])
+    decode_added_tokens(tokenizer)
     tokens = read_whisper_tokens(tokenizer)
     # For English-only models, ``languages`` is empty; asr.sh passes any --lang to them, too.
     prompt = tokens.prompt(code if tokens.languages else None, task or TRANSCRIBE)

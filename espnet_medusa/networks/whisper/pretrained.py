@@ -3,10 +3,9 @@
 Encoder and decoder are built separately, and each reads only its half of the weights.
 """
 
-import json
 import re
-import reprlib
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from typing import Any
 import torch
 from transformers import WhisperConfig
 
-from espnet_medusa.data.errors import InputError, first_line
-from espnet_medusa.data.files.archive import is_archive_name
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.checkpoint import (
     check_shapes,
     check_state_dict,
@@ -30,15 +28,20 @@ from espnet_medusa.networks.whisper.sizes import (
     config_of_options,
     network_config,
 )
+from espnet_medusa.networks.whisper.weight_files import (
+    ADAPTER,
+    CONFIG,
+    download,
+    find_weights,
+    has_weights,
+    model_folder,
+    read_json,
+    split_hub_name,
+)
 
 ENCODER, DECODER = "encoder", "decoder"
 EMBEDDING, PROJECTION = "embed_tokens.weight", "proj_out.weight"  # of Whisper's decoder, tied
-CONFIG, PICKLED = "config.json", "pytorch_model.bin"
-SAFE, SAFE_INDEX = "model.safetensors", "model.safetensors.index.json"
-SHARD = re.compile(r"[\w-][\w.-]{,200}\.safetensors", re.ASCII)  # file names have at most 255 bytes
-HUB_PATTERNS = ["*.json", "merges.txt", SAFE, "model-*.safetensors"]
 HUB_OWNERS = ("openai/whisper-", "distil-whisper/", "Systran/faster-")  # all models are Whisper
-OTHER_PATTERNS = ["*.json", PICKLED, BINARY]  # without safetensors
 
 # From OpenAI's tensor names in encoder or decoder to transformers'; applied in this order.
 OPENAI_NAMES = [
@@ -125,14 +128,11 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
     path = Path(whisper_model).expanduser()
     if path.is_file() or path.suffix == ".pt":
         return _open_openai(whisper_model, path)
-    folder = path if is_local(whisper_model) else _download(whisper_model)
-    if not (folder / CONFIG).is_file():
-        raise InputError(
-            f"whisper_model: {whisper_model!r} has no {CONFIG}; give a folder in Hugging Face "
-            "format (save_pretrained) or faster-whisper's, an OpenAI .pt file or a name such as "
-            "openai/whisper-base"
-        )
-    if (folder / BINARY).is_file() and not _hugging_face_files(folder):
+    given = path if is_local(whisper_model) else download(whisper_model)
+    folder = model_folder(given, whisper_model)
+    if folder != given != path:  # only the configs of subfolders have been fetched
+        folder = download(f"{whisper_model}/{folder.name}")
+    if (folder / BINARY).is_file() and not has_weights(folder):
         file = folder / BINARY
         return PretrainedWhisper(whisper_model, read_config(file), (file,))
     fields = read_json(folder / CONFIG)
@@ -142,7 +142,7 @@ def open_whisper(whisper_model: str) -> PretrainedWhisper:
             "checkpoints: espnet-medusa-convert)"
         )
     config = config_of_hugging_face(fields, f"{folder / CONFIG}")
-    return PretrainedWhisper(whisper_model, config, _weight_files(folder, whisper_model))
+    return PretrainedWhisper(whisper_model, config, find_weights(folder, whisper_model))
 
 
 def is_local(name: str) -> bool:
@@ -165,59 +165,16 @@ def is_whisper(name: str) -> bool:
         return True
     from huggingface_hub import hf_hub_download
 
-    try:
-        fields = read_json(Path(hf_hub_download(name, CONFIG)))
-    except (OSError, ValueError):
-        return False
+    repository, subfolder = split_hub_name(name)
+    where = {"subfolder": subfolder} if subfolder else {}
+    fields = {}
+    for file in (CONFIG, ADAPTER):
+        with suppress(OSError, ValueError):
+            fields |= read_json(Path(hf_hub_download(repository, file, **where)))
+            break
+    if "base_model_name_or_path" in fields:
+        return True
     return fields.get("model_type") == "whisper" or {"alignment_heads", "suppress_ids"} <= {*fields}
-
-
-def _weight_files(folder: Path, name: str) -> tuple[Path, ...]:
-    if (folder / SAFE_INDEX).is_file():
-        files = [folder / file for file in _indexed_files(folder / SAFE_INDEX)]
-    else:
-        files = _hugging_face_files(folder)[:1]
-    missing = [path for path in files if not path.is_file()]
-    if missing or not files:
-        lacking = missing[0].name if missing else SAFE
-        raise InputError(f"whisper_model: {name!r} lacks {lacking}; fetch it again")
-    return tuple(files)
-
-
-def _indexed_files(path: Path) -> list[str]:
-    """Return the file names in an index, which is untrusted: only names in its own folder."""
-    files = read_json(path).get("weight_map")
-    if not isinstance(files, dict) or not files:
-        raise InputError(f"{path}: weight_map lists no files; fetch it again")
-    for file in files.values():
-        if not isinstance(file, str) or SHARD.fullmatch(file) is None:
-            raise InputError(
-                f"{path}: weight_map: {reprlib.repr(file)}; allowed: names of .safetensors files "
-                "next to it"
-            )
-    return sorted({*files.values()})
-
-
-def _hugging_face_files(folder: Path) -> list[Path]:
-    return [folder / name for name in (SAFE_INDEX, SAFE, PICKLED) if (folder / name).is_file()]
-
-
-def _download(name: str) -> Path:
-    """Return the folder of a hub model in the local cache, after fetching it if necessary."""
-    from huggingface_hub import snapshot_download
-
-    if is_archive_name(name):
-        raise InputError(f"whisper_model: {name}: no such folder; correct the path")
-    try:
-        folder = Path(snapshot_download(name, allow_patterns=HUB_PATTERNS))
-        if not [*folder.glob("*.safetensors")]:
-            folder = Path(snapshot_download(name, allow_patterns=OTHER_PATTERNS))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"whisper_model: {name!r} is not a folder and was not fetched from the hub: "
-            f"{first_line(error)}; check the name and the network, or give a folder"
-        ) from error
-    return folder
 
 
 def _open_openai(name: str, path: Path) -> PretrainedWhisper:
@@ -272,14 +229,3 @@ def _from_openai(name: str) -> str:
     for pattern, replacement in OPENAI_NAMES:
         name = re.sub(pattern, replacement, name)
     return name
-
-
-def read_json(path: Path) -> dict:
-    """Read a JSON file; raise InputError if it does not contain an object."""
-    try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is not JSON: {error}; fetch it again") from error
-    if not isinstance(fields, dict):
-        raise InputError(f"{path}: is not a JSON object; fetch it again")
-    return fields

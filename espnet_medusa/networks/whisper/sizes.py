@@ -77,7 +77,9 @@ def config_of_hugging_face(fields: Mapping[str, Any], where: str) -> WhisperConf
     """Build the config from ``config.json``; raise InputError if it is not Whisper's."""
     check_sizes(fields, where)
     try:
-        return WhisperConfig.from_dict({**fields})
+        # Ids are read by ``special_ids``; transformers refuses some that it writes itself.
+        kept = {name: fields[name] for name in fields if not name.endswith(("_id", "_ids"))}
+        return WhisperConfig.from_dict(kept)
     except Exception as error:  # transformers raises many kinds of errors
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{where}: {reason}; correct it, or fetch it again") from error
@@ -114,6 +116,16 @@ def check_alignment(pairs: object, whisper: WhisperConfig, where: str) -> None:
             f"{where}: {reprlib.repr(pairs)}; allowed: pairs of a layer below "
             f"{layers} and a head below {heads}; correct it"
         )
+
+
+def check_ids(ids: object, vocab_size: int, where: str) -> list[int]:
+    """Return a list of token ids; raise InputError for anything else."""
+    if not are_below(ids, vocab_size):
+        raise InputError(
+            f"{where}: {reprlib.repr(ids)}; allowed: a list of token ids, 0 to {vocab_size - 1}; "
+            "correct it"
+        )
+    return ids
 
 
 def are_below(numbers: object, limit: int) -> bool:

@@ -9,16 +9,20 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.token_list import read_token_list, write_token_list
-from espnet_medusa.networks.whisper.pretrained import open_whisper, read_json
+from espnet_medusa.networks.whisper.pretrained import open_whisper
 from espnet_medusa.networks.whisper.token_types import ENGLISH, MULTILINGUAL, VOCAB_SIZE_OF_TYPE
 from espnet_medusa.networks.whisper.tokens import (
+    END,
     HOW_TO_GIVE,
+    START,
     TOKENIZER_CONFIG,
     WhisperTokens,
     load_tokenizer,
     make_tokenizer,
     read_whisper_tokens,
+    unused_name,
 )
+from espnet_medusa.networks.whisper.weight_files import read_json
 
 TOKENIZER_FILES = (
     TOKENIZER_CONFIG, "tokenizer.json", "vocab.json", "merges.txt", "normalizer.json",
@@ -41,6 +45,7 @@ class Text:
     end: int  # id of the symbol after a transcript
     tokenizer: PreTrainedTokenizerBase | None = None  # None: not a Hugging Face tokenizer
     folder: Path | None = None  # `save` copies its files; None: it saves `tokenizer`
+    other_ends: tuple[int, ...] = ()  # ids of other tokens that end a transcript
 
     @property
     def whisper(self) -> WhisperTokens | None:
@@ -71,7 +76,8 @@ def find_text(
 
     Args:
         folder: The model's folder, or None.
-        ids: ``decoder_start_token_id`` and ``eos_token_id`` of config.json, or else Whisper's.
+        ids: ``decoder_start_token_id`` and ``eos_token_id`` of its configs, or else Whisper's:
+            an id, or several of which Whisper's is preferred.
     """
     copied = None
     if options.token_list is not None:
@@ -83,13 +89,11 @@ def find_text(
     else:
         tokenizer = make_tokenizer(vocab_size)
     tokens = list_tokens(tokenizer, vocab_size)
-    start, end = (_find_id(name, ids, tokenizer) for name in ("start", "end"))
-    for symbol in (start, end):
-        if not 0 <= symbol < vocab_size:
-            raise InputError(f"token id {symbol}: out of the vocabulary of {vocab_size} tokens")
+    start, *_ = _find_ids("start", ids, tokenizer, vocab_size)
+    end, *other_ends = _find_ids("end", ids, tokenizer, vocab_size)
     if copied is not None and not (copied / TOKENIZER_CONFIG).is_file():
         copied = None  # without this config, transformers cannot load the copied files
-    return Text(tokens, start, end, tokenizer, copied)
+    return Text(tokens, start, end, tokenizer, copied, tuple(other_ends))
 
 
 def load_safely(name: str | Path) -> PreTrainedTokenizerBase:
@@ -123,17 +127,26 @@ def list_tokens(
             f"tokenizer of {max(names) + 1} tokens, vocab_size: {vocab_size}; {HOW_TO_GIVE}, the "
             "one that belongs to the model"
         )
-    return tuple(names.get(number, f"<unused{number}>") for number in range(vocab_size))
+    return tuple(names.get(number, unused_name(number)) for number in range(vocab_size))
 
 
-def _find_id(which: str, ids: Mapping[str, object], tokenizer: PreTrainedTokenizerBase) -> int:
-    name = {"start": "decoder_start_token_id", "end": "eos_token_id"}[which]
-    value = ids.get(name)
-    if type(value) is int:
-        return value
-    if value is not None:
-        raise InputError(f"config.json: {name}: {value}; allowed: one token id")
-    return getattr(read_whisper_tokens(tokenizer), which)
+def _find_ids(
+    which: str, ids: Mapping[str, object], tokenizer: PreTrainedTokenizerBase, vocab_size: int
+) -> list[int]:
+    """Return the ids of a symbol, Whisper's first; ids out of the vocabulary are left out."""
+    name, usual = {"start": ("decoder_start_token_id", START), "end": ("eos_token_id", END)}[which]
+    given = _listed(ids.get(name))
+    known = sorted({*given} & {*range(vocab_size)}, key=given.index)
+    usual = tokenizer.get_vocab().get(usual)
+    if known:
+        return sorted(known, key=lambda number: number != usual)
+    if given and usual is None:
+        raise InputError(f"token id {given[0]}: out of the vocabulary of {vocab_size} tokens")
+    return [getattr(read_whisper_tokens(tokenizer), which)]
+
+
+def _listed(ids: object) -> list[int]:
+    return [ids] if type(ids) is int else [*(ids or [])]
 
 
 def _word_level(path: Path, vocab_size: int, ids: Mapping[str, object]) -> PreTrainedTokenizerFast:
@@ -146,7 +159,7 @@ def _word_level(path: Path, vocab_size: int, ids: Mapping[str, object]) -> PreTr
             f"--token_list {path}: {len(words)} lines, {len(set(words))} different; the model has "
             f"{vocab_size} tokens: give one per line, in the order of ids"
         )
-    roles = {ids[name] for name in ids if name.endswith("_token_id") and type(ids[name]) is int}
+    roles = {id for name in ids if name.endswith("_token_id") for id in _listed(ids[name])}
     special = [words[number] for number in sorted(roles & {*range(vocab_size)})]
     tokenizer = Tokenizer(
         models.WordLevel({word: number for number, word in enumerate(words)}, unk_token=words[0])

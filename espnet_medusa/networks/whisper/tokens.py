@@ -4,16 +4,18 @@ Vocabulary and languages come from openai-whisper's files; no network is needed.
 """
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, decoders
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from espnet_medusa.data.errors import InputError, first_line
+from espnet_medusa.data.vocabulary.byte_pairs import byte_alphabet
 from espnet_medusa.networks.whisper.ctranslate2_file import BINARY
 
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -26,6 +28,7 @@ TIMESTAMPS = tuple(f"<|{step * 0.02:.2f}|>" for step in range(1501))  # 0 s to 3
 HOW_TO_GIVE = "give --tokenizer FOLDER, or --token_list FILE with one token per line"
 # By vocabulary size: openai-whisper's file, and its number of languages.
 VOCABULARIES = {51864: ("gpt2", 99), 51865: ("multilingual", 99), 51866: ("multilingual", 100)}
+UNTIMED = {size - len(TIMESTAMPS): file for size, file in VOCABULARIES.items()}
 
 # Symbols that OpenAI suppresses, because they annotate speakers and sounds (Radford et al., arXiv
 # 2212.04356; whisper/decoding.py). Of MUSIC symbols, only the first token is suppressed.
@@ -40,7 +43,7 @@ NOT_BEFORE_A_WORD = [" -", " '"]
 
 def make_tokenizer(vocab_size: int) -> PreTrainedTokenizerFast:
     """Build Whisper's tokenizer from openai-whisper's files; raise InputError for another size."""
-    if vocab_size not in VOCABULARIES:
+    if vocab_size not in VOCABULARIES | UNTIMED:
         allowed = ", ".join(map(str, VOCABULARIES))
         raise InputError(
             f"vocab_size: {vocab_size}; the model has no tokenizer, and OpenAI's have {allowed} "
@@ -54,9 +57,10 @@ def _convert_openai_files(vocab_size: int) -> Tokenizer:
     from transformers.convert_slow_tokenizer import TikTokenConverter
     from whisper import tokenizer as openai  # Slow to import.
 
-    name, num_languages = VOCABULARIES[vocab_size]
+    name, num_languages = (VOCABULARIES | UNTIMED)[vocab_size]
     encoding = openai.get_encoding(name, num_languages)
     ids = {token: encoding.encode_single_token(token) for token in encoding.special_tokens_set}
+    ids = {token: id for token, id in ids.items() if id < vocab_size}
     converter = TikTokenConverter(
         str(Path(openai.__file__).with_name("assets") / f"{name}.tiktoken"),
         pattern=encoding._pat_str,
@@ -83,12 +87,13 @@ class WhisperTokens:
     languages: dict[str, int]  # code to id; empty for English-only models
     transcribe: int  # task
     translate: int  # task
-    no_timestamps: int  # last token of a prompt; the next ids are times from 0 s
+    no_timestamps: int  # last token of a prompt
     language_model: int  # <|startoflm|>, unused
     previous: int  # precedes the previous window's text
     no_speech: int  # its probability at the start detects silence
     annotations: tuple[int, ...]  # text tokens that OpenAI suppresses
     blank: tuple[int, ...]  # text tokens that are suppressed at the start
+    times: range  # timestamps from 0 s on; empty if the vocabulary has none
 
     def prompt(
         self, language: str | None, task: str = TRANSCRIBE, timestamps: bool = False
@@ -115,8 +120,13 @@ class WhisperTokens:
 
     @property
     def first_time(self) -> int:
-        """The timestamp of 0 s."""
-        return self.no_timestamps + 1
+        """The timestamp of 0 s, or the first id after the symbols if there are no timestamps."""
+        return self.times.start
+
+    @cached_property
+    def symbols(self) -> frozenset[int]:
+        """Ids that are no text: symbols and timestamps. Tokens of fine-tuning follow these."""
+        return frozenset([*range(self.end, self.no_timestamps + 1), *self.times])
 
     @cached_property
     def prompts(self) -> list[int]:
@@ -128,7 +138,8 @@ class WhisperTokens:
     def suppressed(self) -> list[int]:
         """Ids that are always suppressed, as in OpenAI's generation configs."""
         others = self.start, self.language_model, self.previous, self.no_speech
-        return sorted({*self.annotations, *others, self.transcribe, self.translate})
+        ids = {*self.annotations, *others, self.transcribe, self.translate}
+        return sorted(ids - {self.end})  # the start symbol of a checkpoint may be the end symbol
 
     @cached_property
     def begin_suppressed(self) -> list[int]:
@@ -140,6 +151,29 @@ def add_timestamps(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:
     first = tokenizer.get_vocab().get(NO_TIMESTAMPS, math.inf) + 1
     if first == len(tokenizer) <= vocab_size - len(TIMESTAMPS):
         tokenizer.add_tokens([*TIMESTAMPS], special_tokens=True)
+
+
+def decode_added_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Let a byte-level tokenizer decode added tokens with letters such as "ö" or "é".
+
+    Their names are text, but its decoder takes such letters for bytes.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(getattr(backend, "decoder", None), decoders.ByteLevel):
+        return
+    names = {added.content for added in tokenizer.added_tokens_decoder.values()}
+    alphabet = byte_alphabet()
+    odd = sorted(name for name in names if not name.isascii() and {*name} <= {*alphabet})
+    signs = {byte: sign for sign, byte in alphabet.items()}
+    bytes_of = {name: "".join(signs[byte] for byte in name.encode()) for name in odd}
+    renamed = [decoders.Replace(Regex(f"^{re.escape(n)}$"), bytes_of[n]) for n in odd]
+    if renamed:
+        backend.decoder = decoders.Sequence([*renamed, decoders.ByteLevel()])
+
+
+def unused_name(number: int) -> str:
+    """Return the name in token lists of an id without a token."""
+    return f"<unused{number}>"
 
 
 def default_symbols(token_list: Sequence[str]) -> tuple[str, str]:
@@ -175,12 +209,21 @@ def read_whisper_tokens(tokenizer: PreTrainedTokenizerBase) -> WhisperTokens:
         transcribe=find("<|transcribe|>"),
         translate=find("<|translate|>"),
         no_timestamps=find(NO_TIMESTAMPS),
+        times=_find_times(vocabulary),
         language_model=find("<|startoflm|>"),
         previous=find("<|startofprev|>"),
         no_speech=find("<|nospeech|>", "<|nocaptions|>"),
         annotations=tuple(_annotations(tokenizer)),
         blank=tuple(_encode(tokenizer, " ")),
     )
+
+
+def _find_times(vocabulary: Mapping[str, int]) -> range:
+    """Return the ids of the timestamps; a vocabulary may have fewer than 30 s, or none."""
+    first = vocabulary.get(TIMESTAMPS[0], vocabulary[NO_TIMESTAMPS] + 1)
+    names = enumerate(TIMESTAMPS)
+    others = (place for place, name in names if vocabulary.get(name) != first + place)
+    return range(first, first + next(others, len(TIMESTAMPS)))
 
 
 def _annotations(tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -207,8 +250,11 @@ def load_tokenizer(folder: str | Path) -> Any:
         # CTranslate2's config.json does not contain the kind of tokenizer.
         whisper = config.is_file() and '"WhisperTokenizer' in config.read_text()
         if file.is_file() and (whisper or (file.parent / BINARY).is_file()):
-            return _fast_tokenizer(tokenizer_file=str(file))
-        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+            tokenizer = _fast_tokenizer(tokenizer_file=str(file))
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+        decode_added_tokens(tokenizer)
+        return tokenizer
     except Exception as error:  # tokenizers raises plain Exception
         raise InputError(
             f"tokenizer '{folder}': {first_line(error)}; run asr.sh stage 5, or correct the path"

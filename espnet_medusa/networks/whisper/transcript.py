@@ -24,18 +24,18 @@ class TranscriptText:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens without timestamps."""
-        untimed = [token for token in tokens if token < self.tokens.first_time]
+        untimed = [token for token in tokens if token not in self.tokens.times]
         return self.tokenizer.decode(untimed, clean_up_tokenization_spaces=False)
 
     def text_tokens(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens without special tokens and timestamps."""
-        return [token for token in tokens if token < self.tokens.end]
+        return [token for token in tokens if token not in self.tokens.symbols]
 
 
 def split_words(
     tokens: Sequence[int], decode: Callable[[Sequence[int]], str], end: int, language: str | None
 ) -> list[WordTokens]:
-    """Group tokens into words, as openai-whisper does; each special token is a word."""
+    """Group tokens into words, as openai-whisper does; the end symbol is a word."""
     characters = split_characters(tokens, decode)
     return characters if language in UNSPACED else _join_at_spaces(characters, end)
 
@@ -59,7 +59,7 @@ def split_characters(
 def _join_at_spaces(characters: Sequence[WordTokens], end: int) -> list[WordTokens]:
     words: list[WordTokens] = []
     for text, tokens in characters:
-        is_symbol = tokens[0] >= end or text.strip() in string.punctuation
+        is_symbol = tokens[0] == end or text.strip() in string.punctuation
         if is_symbol or text.startswith(" ") or not words:
             words.append((text, [*tokens]))
         else:

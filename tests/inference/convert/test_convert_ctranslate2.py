@@ -117,8 +117,6 @@ def folder(tmp_path_factory):
     ("suppress_ids", [1, 265]), ("suppress_ids", 7), ("suppress_ids_begin", [-1]),
     ("suppress_ids_begin", [True]), ("lang_ids", ["<|en|>"]),
     ("lang_ids", {"en": 50259} | {str(number): number for number in range(60)}),
-    ("alignment_heads", [[2, 0]]), ("alignment_heads", [[0, 2]]), ("alignment_heads", [[0]]),
-    ("alignment_heads", "all"),
 )  # fmt: skip
 def test_invalid_config_is_refused(name, value, folder, tmp_path, capsys):
     (folder / "config.json").write_text(json.dumps(FITTING | {name: value}))

@@ -12,7 +12,13 @@ from espnet_medusa.decoding.runtime.native.library import (
     call_kernel,
     run_kernel,
 )
-from espnet_medusa.decoding.tree.best_tokens import BestTokens, Restriction, TopTokens, best_tokens
+from espnet_medusa.decoding.tree.best_tokens import (
+    BestTokens,
+    Restriction,
+    TopTokens,
+    best_tokens,
+    top_tokens,
+)
 
 COLUMNS, DEPTH_BYTES = 32, 64  # PANEL and STEP_BYTES in panel.h
 # Rows of a weight that are packed together, so that few pages of a mapped weight are in memory.
@@ -117,8 +123,11 @@ class NativeNorm:
 def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = None) -> BestTokens:
     """Compute ``tree.best_tokens.best_tokens`` of float32 logits (R, V), without a copy of them.
 
-    Torch computes, with copies, ``groups`` without ``renormalize``, and either with ``eos_scores``.
+    Torch computes, with copies, ``groups`` without ``renormalize``, either with ``eos_scores``,
+    and ``groups`` with ``after``.
     """
+    if _has_three_groups(restriction):
+        return best_tokens(logits, restriction)
     if restriction is not None and (restriction.groups is not None or restriction.renormalize):
         if not restriction.renormalize or restriction.eos_scores is not None:
             return best_tokens(logits, restriction)
@@ -135,12 +144,22 @@ def native_best_tokens(logits: torch.Tensor, restriction: Restriction | None = N
 def native_top_tokens(
     logits: torch.Tensor, count: int, restriction: Restriction | None = None
 ) -> TopTokens:
-    """Compute ``tree.best_tokens.top_tokens`` of float32 logits; ``eos_scores`` must be None."""
+    """Compute ``tree.best_tokens.top_tokens`` of float32 logits.
+
+    Torch computes ``eos_scores``, and ``groups`` with ``after``.
+    """
+    if _has_three_groups(restriction) or (restriction and restriction.eos_scores is not None):
+        return top_tokens(logits, count, restriction)
     logits, arguments = logits.contiguous(), _restriction_arguments(restriction)
     tokens = torch.empty(len(logits), count, dtype=torch.long)
     log_probs = logits.new_empty(len(logits), count)
     run_kernel("top_tokens", logits, *logits.shape, arguments, count, tokens, log_probs)
     return TopTokens(log_probs, tokens)
+
+
+def _has_three_groups(restriction: Restriction | None) -> bool:
+    groups = restriction and restriction.groups
+    return groups is not None and groups.after is not None
 
 
 def _restriction_arguments(restriction: Restriction | None) -> RestrictionArguments:
