@@ -1,4 +1,9 @@
 # `make demo` runs a small mini recipe; `make test` runs linters and all tests but those named below.
+# `make quick` runs linters and the tests that are closest to what has changed since the last commit
+#          or since a revision, `make quick BASE=main`, in at most a minute and a half.
+# `make test-all` also runs the tests marked full_length, which repeat a path at full length: whole
+#          recipes, and cases that shorter ones stand for.
+# `make durations` runs `make test`'s tests, and writes how long each file takes, for `make quick`.
 # `make docs` fills the tables of README and docs/ from their sources, and builds the site.
 # `make bench` compares with other Whisper programs, in an environment of its own; a real Whisper:
 #          BENCH="--whisper EXP --data_dir DIR --num_utterances 100"
@@ -20,6 +25,7 @@ BENCH_VENV ?= .venv-bench
 BENCH_BIN := $(abspath $(BENCH_VENV))/bin
 DEMO ?= egs/mini_synth/demo
 GPU ?=
+BASE ?= HEAD
 RELEASE ?= --folder release
 RECIPE := egs/mini_synth/asr1
 BENCH ?= --exp_dir $(RECIPE)/exp --data_dir $(RECIPE)/dump/raw/test --random tiny base small
@@ -29,7 +35,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Recipes would run the Python of this variable instead of the environment's.
 unexport PYTHON
 
-.PHONY: setup demo lint test test-cluster test-browser docs bench gpu release-check clean
+.PHONY: setup demo lint test test-all quick durations test-cluster test-browser docs bench gpu \
+	release-check clean
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
@@ -46,8 +53,30 @@ lint: setup
 	git ls-files '*.sh' .ci/run | xargs -n 12 -P 2 $(BIN)/shellcheck -x
 	$(BIN)/lint-imports --no-cache --no-logo
 
-test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# lint prints its lines while pytest's workers start; either can fail the target.
+with_lint = { lines=$$($(MAKE) --no-print-directory lint 2>&1); status=$$?; echo "$$lines"; \
+	exit $$status; } & lint=$$!; $(PYTEST) $(1); status=$$?; \
+	wait $$lint || { echo "make lint failed: see its lines above" >&2; status=2; }; exit $$status
+
+test: setup
+	@$(call with_lint)
+
+test-all: setup
+	@$(call with_lint,-m "not slurm_cluster and not browser")
+
+quick: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache --no-logo
+	tests=$$($(BIN)/python tools/quick_tests.py --base $(BASE)) && \
+		{ [ -z "$$tests" ] || $(PYTEST) $$tests; }
+
+durations: setup
+	mkdir -p build
+	$(PYTEST) --junitxml=build/durations.xml
+	$(BIN)/python tools/test_durations.py build/durations.xml --files tests/durations.json
 
 test-cluster: setup
 	OMP_NUM_THREADS=1 PATH="$(BIN):$$PATH" tools/slurm_cluster.sh \

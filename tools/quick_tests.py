@@ -3,11 +3,11 @@
     python tools/quick_tests.py                 # of files that differ from HEAD, and of new ones
     python tools/quick_tests.py --base main     # of files that differ from a revision
 
-Prints the chosen test files, those that matter most first, and names the others on stderr. A test depends on
-the modules that it imports, directly or through others. First come the tests in the folder of a
-changed module (tests/data/audio for espnet_medusa/data/audio), then those with the fewest imports
-in between. Tests that run recipes in processes of their own come last: they can use any module.
-tests/durations.json has the seconds of each file, which `make durations` writes.
+Prints the chosen test files, those that matter most first, and names the others on stderr. A test
+depends on the modules that it imports, directly or through others. First come the tests in the
+folder of a changed module (tests/data/audio for espnet_medusa/data/audio), then those with the
+fewest imports in between. Tests that run recipes in processes of their own come last: they can use
+any module. tests/durations.json has the seconds of each file, which `make durations` writes.
 """
 
 import argparse

@@ -3,9 +3,9 @@
     python tools/test_durations.py REPORT --files tests/durations.json
     python tools/test_durations.py BEFORE AFTER --table bench/results/test_durations.md
 
---files: seconds of each test file, for `make quick`. --table: the slowest test functions of the first
-report, and the same in the last one. A test is found again if its file and its name are the same; its
-folder may differ.
+--files: seconds of each test file, for `make quick`. --table: the slowest test functions of the
+first report, and the same in the last one. A test is found again if its file and its name are the
+same; its folder may differ.
 """
 
 import argparse
@@ -48,19 +48,16 @@ def machine() -> str:
 
 
 def make_table(reports: list[Durations]) -> str:
-    first, titles = reports[0], ["before", "after"][: len(reports)]
-    totals = [(sum(one.files.values()), sum(c for c, _ in one.functions.values()), one.wall_s)
-              for one in reports]  # fmt: skip
-    lines = [
-        "# Durations of the tests", "", "```\nmake durations\n```", "",
-        f"{machine()}. On two workers "
-        + ", ".join(f"{wall:.0f} s {title}" for (*_, wall), title in zip(totals, titles, strict=True))
-        + f". The table has the {SLOWEST} slowest test functions.",
-        "", f"|file and test|{'|'.join(f'{title} [s]|cases' for title in titles)}|",
-        f"|---|{'---:|' * 2 * len(titles)}",
-        f"|all|{'|'.join(f'{seconds:.0f}|{cases}' for seconds, cases, _ in totals)}|",
-    ]  # fmt: skip
-    for name in sorted(first.functions, key=lambda name: -first.functions[name][1])[:SLOWEST]:
+    titles = ["before", "after"][: len(reports)]
+    walls = (f"{one.wall_s:.0f} s {title}" for one, title in zip(reports, titles, strict=True))
+    lines = ["# Durations of the tests", "", "```", "make durations", "```", ""]
+    lines += [f"{machine()}. On two workers {', '.join(walls)}. The {SLOWEST} slowest functions:"]
+    lines += ["", f"|file and test|{'|'.join(f'{title} [s]|cases' for title in titles)}|"]
+    lines += [f"|---|{'---:|' * 2 * len(titles)}"]
+    totals = ([*zip(*one.functions.values(), strict=True)] for one in reports)
+    lines += [f"|all|{'|'.join(f'{sum(s):.0f}|{sum(counts)}' for counts, s in totals)}|"]
+    first = reports[0].functions
+    for name in sorted(first, key=lambda name: -first[name][1])[:SLOWEST]:
         cells = (one.functions.get(name) for one in reports)
         row = "|".join(f"{cell[1]:.2f}|{cell[0]}" if cell else "|" for cell in cells)
         lines.append(f"|{name}|{row}|")

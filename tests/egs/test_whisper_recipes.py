@@ -123,9 +123,9 @@ def assert_trained(experiment: Path, updates: int) -> None:
 
 @pytest.mark.full_length
 def test_every_system_trains(recipe, tmp_path):
-    make_librispeech(recipe / "downloads", ("train-clean-100", "dev-clean"), 1, 4)
+    make_librispeech(recipe / "downloads", SUBSETS, n_readers=1, n_utterances=4)
     options = ["--part", "100", "--whisper_model", save_tiny_whisper(tmp_path / "whisper")]
-    options += ["--librispeech_pc", "false", "--test_sets", "", "--stop_stage", "11"]
+    options += ["--librispeech_pc", "false", "--test_sets", "test_clean", "--stop_stage", "11"]
     systems = ["linear", "linear_frozen", "block", "recurrent", "attending", "ctc", "ctc_tokens"]
     systems += ["finetune", "finetune_audio"]
     run_whisper(recipe, *options, "--labels", "references", "--systems", " ".join(systems))

@@ -14,6 +14,7 @@ import torch
 from transformers import WhisperConfig
 
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.archive import is_archive_name
 from espnet_medusa.data.files.checkpoint import (
     check_shapes,
     check_state_dict,
