@@ -12,6 +12,7 @@ from fuzz.reader import DEFECTS, MEGABYTE, Reader, committed_inputs, mapped_coun
 from fuzz.readers import READERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from waiting import full_length
 
 from espnet_medusa.data.errors import InputError
 
@@ -32,8 +33,9 @@ def edited(draw, seeds: list[bytes], words: tuple[bytes, ...], max_bytes: int) -
     return data[:max_bytes]
 
 
+@pytest.mark.parametrize("count", [50, *full_length(150)])
 @combinations(name=READERS)
-def test_seeds_are_read_and_edited_seeds_reveal_no_defect(name):
+def test_seeds_are_read_and_edited_seeds_reveal_no_defect(name, count):
     reader = READERS[name]
     seeds = reader.seeds()
     assert all(len(seed) <= reader.max_bytes for seed in seeds)
@@ -41,7 +43,7 @@ def test_seeds_are_read_and_edited_seeds_reveal_no_defect(name):
     for data in committed_inputs(name):
         judge(reader, data)
 
-    @settings(CHECKS, max_examples=150)
+    @settings(CHECKS, max_examples=count)
     @given(edited(seeds, reader.words, reader.max_bytes))
     def check(data: bytes) -> None:
         judge(reader, data)
