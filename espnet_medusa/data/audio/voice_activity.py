@@ -6,6 +6,7 @@ https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in fra
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 
@@ -60,7 +61,13 @@ class Silero:
         return torch.cat(blocks)
 
 
-load_silero = cache(Silero)  # returns the network, loaded once per process
+_loading, _load_silero = threading.Lock(), cache(Silero)
+
+
+def load_silero() -> Silero:
+    """Return the network, loaded once per process."""
+    with _loading:  # loading changes torch's number of threads for a moment
+        return _load_silero()
 
 
 @dataclass(frozen=True)
