@@ -128,6 +128,20 @@ class SpeechActivity:
         places = np.flatnonzero(self.probabilities[frames] > SILENT)
         return max(STEP_S * (frames.start + int(places[0])), start_s) if len(places) else None
 
+    def speech_begins_s(
+        self, start_s: float, end_s: float, window_s: float, least_s: float
+    ) -> float | None:
+        """Return where speech begins in a span; None: nowhere.
+
+        The ``window_s`` after it contain at least ``least_s`` of speech.
+        """
+        frames = _frames(start_s, end_s)
+        places = np.flatnonzero(self.probabilities[frames] >= VadParameters.threshold)
+        starts_s = (float(STEP_S * (frames.start + place)) for place in places)
+        enough = (one for one in starts_s if self.speech_s(one, one + window_s) >= least_s)
+        first_s = next(enough, None)
+        return None if first_s is None else max(first_s, start_s)
+
     def speech_s(self, start_s: float, end_s: float) -> float:
         """Return the duration of speech in a span, without pauses."""
         frames = self.probabilities[_frames(start_s, end_s)]
