@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import check_choice, parse_rate
+from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.runtime.encoder import build_encoder_runtime
 from espnet_medusa.decoding.runtime.native_encoder import NativeEncoder
 from espnet_medusa.decoding.runtime.precision import encoder_precision
@@ -130,7 +131,8 @@ def model_encoder(
     """
 
     def encode(inputs: torch.Tensor, lengths: torch.Tensor) -> Encoded:
-        encoder_out, frames = model.encode(inputs, lengths)
+        with lock_of(model):
+            encoder_out, frames = model.encode(inputs, lengths)
         # A tuple also holds the outputs of intermediate CTC.
         return (encoder_out[0] if isinstance(encoder_out, tuple) else encoder_out), frames
 

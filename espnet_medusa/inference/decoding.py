@@ -63,6 +63,15 @@ class TextWriter:
         return text, pieces, ids, espnet_hypothesis(ended, prompt, scorers)
 
 
+def open_tokenizer(tokenizer: Any) -> None:
+    """Let ESPnet's tokenizer, or None, open its file now and not in the first of several threads.
+
+    Sentencepiece's would be found empty by a second thread.
+    """
+    if tokenizer is not None:
+        tokenizer.tokens2text([])
+
+
 def count_words(text: str | None) -> int:
     """Return the number of words; 0 without a text."""
     return 0 if text is None else len(text.split())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.threads import one_at_a_time
 from espnet_medusa.decoding.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.decoding.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.decoding.search.search import Search
@@ -130,7 +131,7 @@ def draft_sources(
     """Return the parts of a model that can draft, in addition to its heads."""
     network, ctc, retokenization = model.asr_model, None, None
     if getattr(network, "ctc", None) is not None:
-        ctc = network.ctc.log_softmax
+        ctc = one_at_a_time(network, network.ctc.log_softmax)
         if isinstance(network.ctc, UnitCTC):
 
             def retokenization() -> Retokenization:

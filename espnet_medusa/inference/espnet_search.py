@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from espnet_medusa.data.threads import PerThread
 from espnet_medusa.decoding.search.drafters import DraftSources
 from espnet_medusa.decoding.search.search import Search
 from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
@@ -66,13 +67,20 @@ def pad_inputs(
 
 
 class SearchInESPnet:
-    """A search with the call and the return value of ESPnet's ``BeamSearch``."""
+    """A search with the call and the return value of ESPnet's ``BeamSearch``.
+
+    Attributes:
+        prompt: For the thread's next call; ESPnet sets it.
+        statistics: Of the thread's last call.
+    """
+
+    prompt = PerThread(lambda search: search.first_prompt)
+    statistics = PerThread(lambda search: DecodingStatistics())
 
     def __init__(self, espnet: BeamSearch, search: Search):
         self.nn_dict, self.token_list = espnet.nn_dict, espnet.token_list  # used by ESPnet
         self.search = search
-        self.prompt: list[int] = getattr(espnet, "hyp_primer", None) or [espnet.sos]
-        self.statistics = DecodingStatistics()  # of the last call
+        self.first_prompt: list[int] = getattr(espnet, "hyp_primer", None) or [espnet.sos]
 
     def set_hyp_primer(self, prompt: list[int]) -> None:
         self.prompt = prompt

@@ -20,9 +20,9 @@ from espnet2.tasks.s2t import S2TTask
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.checkpoint import load_weights
+from espnet_medusa.data.threads import PerThread, lock_of
 from espnet_medusa.decoding.draft.model import DraftModelProposer
 from espnet_medusa.decoding.runtime.build import build_runtime
-from espnet_medusa.decoding.search.search import Search
 from espnet_medusa.decoding.search.search_options import LengthLimits
 from espnet_medusa.decoding.search.state import SearchState
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
@@ -37,7 +37,7 @@ from espnet_medusa.inference.decode_options import (
     split_options,
     with_model_defaults,
 )
-from espnet_medusa.inference.decoding import Decoding, Speech, count_words
+from espnet_medusa.inference.decoding import Decoding, Speech, count_words, open_tokenizer
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import (
     check_language_model,
@@ -49,7 +49,7 @@ from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed
 from espnet_medusa.inference.reader import Preprocess
 from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
-from espnet_medusa.networks.espnet_compat import BatchScorerInterface, BeamSearch, Hypothesis
+from espnet_medusa.networks.espnet_compat import BatchScorerInterface, Hypothesis
 from espnet_medusa.networks.espnet_transformer import searchable, unknown_part
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
@@ -131,16 +131,15 @@ class BatchInESPnet(SearchInESPnet):
     """Lets ESPnet encode several utterances before one search decodes them.
 
     ``S2TSpeech2Text.decode`` lets ESPnet call it twice per utterance. The first call stores encoder
-    output and prompt, the second one returns the hypotheses that the search found in between.
+    output and prompt, the second one returns the hypotheses that the search found in between. Each
+    thread has its own.
     """
 
-    def __init__(self, espnet: BeamSearch, search: Search):
-        super().__init__(espnet, search)
-        self.clear()
+    inputs = PerThread(lambda search: [])  # ``Encoded`` of each utterance
+    found = PerThread(lambda search: [])  # n-best lists of hypotheses
 
     def clear(self) -> None:
-        self.inputs: list[Encoded] = []
-        self.found: list[list[Hypothesis]] = []
+        self.inputs, self.found = [], []
 
     def __call__(self, x: torch.Tensor, **limits: float) -> list[Hypothesis]:
         """Store ``x`` (S, D), or return its n-best list."""
@@ -177,6 +176,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         with language_model_errors(options, s2t_model_file):
             super().__init__(s2t_train_config, s2t_model_file, **options)
         check_language_model(options, self.s2t_model.token_list)
+        open_tokenizer(self.tokenizer)
         espnet, network = self.beam_search, self.s2t_model
         full = {
             name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part
@@ -193,7 +193,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             check_espnet_decodes(given, batch_size, decoder)
         else:
             self.beam_search = BatchInESPnet(espnet, self.search)
-        self.statistics = DecodingStatistics()  # of the last call
+
+    statistics = PerThread(lambda speech2text: DecodingStatistics())  # of the thread's last call
 
     @property
     def window_samples(self) -> int:
@@ -297,7 +298,8 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
                 symbol = condition.get(name) or getattr(self, name)
                 if symbol not in self.converter.token2id:
                     raise InputError(f"{name}: {symbol}; allowed: tokens of this model")
-            result = super().__call__(speech, **condition)
+            with lock_of(self.s2t_model):
+                result = super().__call__(speech, **condition)
             results.append(result if isinstance(result, tuple) else (result, None))
         return results
 

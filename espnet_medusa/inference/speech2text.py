@@ -15,6 +15,7 @@ from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConve
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.mapped_weights import copy_mapped_weights
 from espnet_medusa.data.options import build_options, check_positive
+from espnet_medusa.data.threads import PerThread, lock_of
 from espnet_medusa.decoding.runtime.precision import INT8, has_kernels
 from espnet_medusa.decoding.runtime.process import trim_memory
 from espnet_medusa.decoding.search.search_options import LengthLimits
@@ -32,7 +33,14 @@ from espnet_medusa.inference.decode_options import (
     with_model_defaults,
     with_suppressed_tokens,
 )
-from espnet_medusa.inference.decoding import Decoding, Result, Speech, TextWriter, log_decoded
+from espnet_medusa.inference.decoding import (
+    Decoding,
+    Result,
+    Speech,
+    TextWriter,
+    log_decoded,
+    open_tokenizer,
+)
 from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.experiment import (
     NoInitialization,
@@ -76,7 +84,11 @@ class Speech2Text(ESPnetSpeech2Text):
 
     Attributes:
         model: The ``DecodingModel`` with the search and the draft model.
-        statistics: Of the last call or ``transcribe``; ``decode`` returns them per utterance.
+        statistics: Of the thread's last call or ``transcribe``; ``decode`` returns them per
+            utterance.
+
+    Several threads can use one instance. ESPnet's own modules and its own search run in one thread
+    at a time, because they store intermediate results in themselves.
 
     Raises:
         InputError: An option, the checkpoint or their combination is not usable.
@@ -137,8 +149,9 @@ class Speech2Text(ESPnetSpeech2Text):
         self.model = with_search(model, options, self.beam_search)
         if self.model.search is None:
             check_espnet_decodes(given, batch_size, network.decoder)
-        self.statistics = DecodingStatistics()
+        open_tokenizer(self.tokenizer)
 
+    statistics = PerThread(lambda speech2text: DecodingStatistics())
     # Parts of ``model``.
     search = property(attrgetter("model.search"))
     encoder = property(attrgetter("model.encoder"))
@@ -206,11 +219,12 @@ class Speech2Text(ESPnetSpeech2Text):
             decoding = self.decode([speech])[0]
             self.statistics = decoding.statistics
             return decoding.results
-        started = time.perf_counter()
-        results = super().__call__(speech)
+        with lock_of(self.asr_model):
+            started = time.perf_counter()
+            results = super().__call__(speech)
+            seconds = time.perf_counter() - started
         self.statistics = DecodingStatistics(
-            audio_seconds=len(speech) / self.sample_rate_hz,
-            total_seconds=time.perf_counter() - started,
+            audio_seconds=len(speech) / self.sample_rate_hz, total_seconds=seconds
         )
         if results and isinstance(results, list) and results[0][0] is not None:
             self.statistics.words = len(results[0][0].split())

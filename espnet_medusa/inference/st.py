@@ -10,12 +10,19 @@ import torch
 from espnet2.bin.st_inference import Speech2Text as ESPnetSpeech2Text
 
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.audio_batch import audio_limits
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.decode_options import check_espnet_decodes, split_options
-from espnet_medusa.inference.decoding import Decoding, Speech, TextWriter, count_words
+from espnet_medusa.inference.decoding import (
+    Decoding,
+    Speech,
+    TextWriter,
+    count_words,
+    open_tokenizer,
+)
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import check_language_model, language_model_errors
 
@@ -44,6 +51,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         with language_model_errors(options, st_model_file):
             super().__init__(st_train_config, st_model_file, **options)
         check_language_model(options, self.st_model.token_list)
+        open_tokenizer(self.tokenizer)
         espnet, network = self.beam_search, self.st_model
         parts = espnet, network.decoder, getattr(network, "st_ctc", None), self.options, self.nbest
         self.search = search_like(*parts, full_scorers(espnet))  # None: ESPnet's search decodes
@@ -91,13 +99,15 @@ class STSpeech2Text(ESPnetSpeech2Text):
         """Return the encoder output (S, D)."""
         speech = torch.as_tensor(speech).to(self.device, getattr(torch, self.dtype))
         lengths = torch.tensor([len(speech)], device=self.device)
-        return self.st_model.encode(speech[None], lengths, return_int_enc=True)[0][0]
+        with lock_of(self.st_model):
+            return self.st_model.encode(speech[None], lengths, return_int_enc=True)[0][0]
 
     def _decode_alone(self, speech: Speech) -> Decoding:
-        started = time.perf_counter()
         if self.search is not None:  # ctc_greedy does not call it
             self.beam_search.statistics = DecodingStatistics()
-        results = self(speech)
+        with lock_of(self.st_model):
+            started = time.perf_counter()
+            results = self(speech)
         statistics = DecodingStatistics() if self.search is None else self.beam_search.statistics
         self._time(statistics, speech, time.perf_counter() - started)
         # ESPnet's tuple also has the transcripts of a model with two decoders.

@@ -7,7 +7,7 @@ import torch
 
 from espnet_medusa.decoding.tree.token_tree import ROOT
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
-from espnet_medusa.networks.whisper.tokens import DETECT, WhisperTokens
+from espnet_medusa.networks.whisper.tokens import DETECT, WhisperTokens, language_code
 
 ENGLISH = "en"
 
@@ -21,6 +21,8 @@ class WhisperPrompts:
     task: str  # ``transcribe`` or ``translate``
 
     def __post_init__(self):
+        if self.language is not None:
+            object.__setattr__(self, "language", language_code(self.language))
         self.tokens.prompt(self.known(self.language), self.task)
 
     def make(
@@ -49,23 +51,44 @@ class WhisperPrompts:
 
         ``languages`` are those of ``make``; ``detect`` returns the languages of some rows.
         """
-        chosen = [language or self.language for language in languages]
+        chosen = [self._code(language) for language in languages]
         rows = [row for row, language in enumerate(chosen) if language == DETECT]
         if rows and self.tokens.languages:
             for row, language in zip(rows, detect(rows), strict=True):
                 chosen[row] = language
         return [self.known(code) for code in chosen]
 
+    def _code(self, language: str | None) -> str | None:
+        """Return the code or ``detect`` of a language; None: that of the options."""
+        return language_code(language) if language else self.language
+
+    def detects(self, language: str | None) -> bool:
+        """Return whether the language is detected; None: that of the options."""
+        return self._code(language) == DETECT and bool(self.tokens.languages)
+
     def detect(
         self, decoder: TreeDecoder, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
     ) -> list[str]:
-        """Return the most probable language after each start token (arXiv 2212.04356, 2.3)."""
-        num_utterances, codes = len(encoder_out), [*self.tokens.languages]
+        """Return the most probable language of each utterance; arguments as for ``make``."""
+        encoded = encoder_out, encoder_out_lens
+        found = self.best_languages(self.language_probabilities(decoder, *encoded))
+        return [code for code, _ in found]
+
+    def language_probabilities(
+        self, decoder: TreeDecoder, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
+    ) -> torch.Tensor:
+        """Return probabilities (U, languages) after the start token (arXiv 2212.04356, 2.3)."""
+        num_utterances = len(encoder_out)
         state = decoder.start(encoder_out, encoder_out_lens, with_heads=False)
         starts, roots = [[self.tokens.start]] * num_utterances, [[ROOT]] * num_utterances
         logits = decoder.logits(decoder.extend(state, starts, roots).hidden)
-        best = logits[:, [*self.tokens.languages.values()]].argmax(dim=-1)
-        return [codes[number] for number in best.tolist()]
+        return logits[:, [*self.tokens.languages.values()]].float().softmax(dim=-1)
+
+    def best_languages(self, probabilities: torch.Tensor) -> list[tuple[str, float]]:
+        """Return the best language of each row (U, languages), and its probability."""
+        codes, (best, columns) = [*self.tokens.languages], probabilities.max(dim=-1)
+        pairs = zip(columns.tolist(), best.tolist(), strict=True)
+        return [(codes[column], probability) for column, probability in pairs]
 
     def known(self, language: str | None) -> str | None:
         """Return the language; for ``detect`` the model's first one.

@@ -83,16 +83,30 @@ class WhisperWindows(WindowDecoder):
             batch.encode(self.model.draft_model.encoder)
         return batch
 
+    def detects(self, language: str | None) -> bool:
+        return self.model.prompts.detects(language)
+
     def choose_languages(
-        self, windows: Sequence[tuple[RecordingFeatures, Window]], languages: Sequence[str | None]
+        self,
+        windows: Sequence[tuple[RecordingFeatures, Sequence[Window]]],
+        languages: Sequence[str | None],
     ) -> list[str | None]:
-        model, prompts = self.model, self.model.prompts
-
         def detect(rows: list[int]) -> list[str]:
-            batch = WindowBatch([windows[row] for row in rows], self.window_frames)
-            return prompts.detect(model.search.decoder, *batch.encode(model.encoder))
+            chosen = [windows[row] for row in rows]
+            pairs = [(features, window) for features, several in chosen for window in several]
+            found = self._language_probabilities(WindowBatch(pairs, self.window_frames))
+            sizes = [len(several) for _, several in chosen]
+            means = torch.stack([part.mean(dim=0) for part in found.split(sizes)])
+            return [code for code, _ in self.model.prompts.best_languages(means)]
 
-        return prompts.choose_languages(languages, detect)
+        return self.model.prompts.choose_languages(languages, detect)
+
+    def detect(self, encoded: WindowBatch) -> list[tuple[str, float]]:
+        return self.model.prompts.best_languages(self._language_probabilities(encoded))
+
+    def _language_probabilities(self, batch: WindowBatch) -> torch.Tensor:
+        encoded = batch.encode(self.model.encoder)
+        return self.model.prompts.language_probabilities(self.model.search.decoder, *encoded)
 
     def decode(
         self, encoded: WindowBatch, rows: Sequence[Row], attempt: Attempt

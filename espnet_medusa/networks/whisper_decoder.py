@@ -93,11 +93,32 @@ class WhisperMedusaDecoder(MultiTokenDecoder):
         return self.whisper.config.max_target_positions
 
     def hidden_states(self, encoder_out, encoder_out_lens, tokens, branches=1) -> HiddenStates:
-        positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
-        hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
-        hidden = dropout(hidden, self.whisper.config.dropout, self.whisper.embed_tokens.training)
+        hidden = self._embed(tokens, branches)
         run = _layer_runner(hidden, encoder_out, encoder_out_lens, branches)
         return self._through_layers(hidden, run, encoder_out, encoder_out_lens)
+
+    def _embed(self, tokens: torch.Tensor, branches: int = 1) -> torch.Tensor:
+        """Return embeddings with positions; arguments as in ``hidden_states``."""
+        positions = self.whisper.embed_positions.weight[: tokens.size(1) // branches]
+        hidden = self.embed_tokens(tokens) + positions.repeat(branches, 1)
+        return dropout(hidden, self.whisper.config.dropout, self.whisper.embed_tokens.training)
+
+    def cross_attention(
+        self, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor, tokens: torch.Tensor
+    ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Return last hidden states (B, L, D), and each layer's queries and keys.
+
+        These are the results of ``WhisperAttention.project``; arguments as in ``hidden_states``.
+        """
+        hidden, layers = self._embed(tokens), []
+        causal, mask = (
+            causal_mask(tokens.size(1), hidden),
+            padding_mask(encoder_out, encoder_out_lens),
+        )
+        for layer in self.layers:
+            hidden, *queries_keys = layer.decode(hidden, causal, encoder_out, mask)
+            layers.append(tuple(queries_keys))
+        return self.norm(hidden), layers
 
     @property
     def cross_projections(self) -> tuple[int, torch.nn.Module, torch.nn.Module]:

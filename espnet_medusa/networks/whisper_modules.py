@@ -29,12 +29,28 @@ class WhisperAttention(torch.nn.Module):
         self, hidden: torch.Tensor, encoder_out: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
         """Attend from (B, T, D) to encoder output (B, S, D); ``mask`` is additive, (B, 1, T, S)."""
+        return self.attend(*self.project(hidden, encoder_out), mask)
+
+    def project(
+        self, hidden: torch.Tensor, encoder_out: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return scaled queries (B, heads, T, size), keys and values (B, heads, S, size)."""
         head_size = hidden.size(-1) // self.num_heads
         queries = self.q_proj(hidden) * head_size**-0.5  # before the product, as in transformers
         queries, keys, values = (
             part.unflatten(-1, (self.num_heads, head_size)).transpose(1, 2).contiguous()
             for part in (queries, self.k_proj(encoder_out), self.v_proj(encoder_out))
         )
+        return queries, keys, values
+
+    def attend(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return the attention's output (B, T, D) for the results of ``project``."""
         rate = self.dropout if self.training else 0.0
         attended = scaled_dot_product_attention(queries, keys, values, mask, rate, scale=1.0)
         return self.out_proj(attended.transpose(1, 2).flatten(2))
@@ -65,17 +81,35 @@ class WhisperLayer(torch.nn.Module):
         encoder_out_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Compute (B, T, D) from (B, T, D); decoder layers attend to encoder output (B, S, D)."""
-        normed = self.self_attn_layer_norm(hidden)
-        hidden = hidden + self._drop(self.self_attn(normed, normed, mask))
         if encoder_out is not None:
-            normed = self.encoder_attn_layer_norm(hidden)
-            hidden = hidden + self._drop(self.encoder_attn(normed, encoder_out, encoder_out_mask))
-        inner = self._drop(gelu(self.fc1(self.final_layer_norm(hidden))))
-        hidden = hidden + self._drop(self.fc2(inner))
-        if encoder_out is None and hidden.dtype == torch.float16:  # the encoder's can overflow
+            return self.decode(hidden, mask, encoder_out, encoder_out_mask)[0]
+        hidden = self._feed_forward(self._attend_self(hidden, mask))
+        if hidden.dtype == torch.float16:  # the encoder's can overflow
             limit = torch.finfo(hidden.dtype).max - 1000
             hidden = hidden.clamp(min=-limit, max=limit)
         return hidden
+
+    def decode(
+        self,
+        hidden: torch.Tensor,
+        mask: torch.Tensor | None,
+        encoder_out: torch.Tensor,
+        encoder_out_mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Compute a decoder layer; return its output, and queries and keys of cross-attention."""
+        hidden, attention = self._attend_self(hidden, mask), self.encoder_attn
+        normed = self.encoder_attn_layer_norm(hidden)
+        queries, keys, values = attention.project(normed, encoder_out)
+        attended = attention.attend(queries, keys, values, encoder_out_mask)
+        return self._feed_forward(hidden + self._drop(attended)), queries, keys
+
+    def _attend_self(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        normed = self.self_attn_layer_norm(hidden)
+        return hidden + self._drop(self.self_attn(normed, normed, mask))
+
+    def _feed_forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        inner = self._drop(gelu(self.fc1(self.final_layer_norm(hidden))))
+        return hidden + self._drop(self.fc2(inner))
 
     def _drop(self, hidden: torch.Tensor) -> torch.Tensor:
         return dropout(hidden, p=self.dropout, training=self.training)

@@ -6,6 +6,7 @@ https://github.com/snakers4/silero-vad (MIT license). Its input is 16 kHz in fra
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 
@@ -60,7 +61,13 @@ class Silero:
         return torch.cat(blocks)
 
 
-load_silero = cache(Silero)  # returns the network, loaded once per process
+_loading, _load_silero = threading.Lock(), cache(Silero)
+
+
+def load_silero() -> Silero:
+    """Return the network, loaded once per process."""
+    with _loading:  # loading changes torch's number of threads for a moment
+        return _load_silero()
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,20 @@ class SpeechActivity:
         frames = _frames(start_s, end_s)
         places = np.flatnonzero(self.probabilities[frames] > SILENT)
         return max(STEP_S * (frames.start + int(places[0])), start_s) if len(places) else None
+
+    def speech_begins_s(
+        self, start_s: float, end_s: float, window_s: float, least_s: float
+    ) -> float | None:
+        """Return where speech begins in a span; None: nowhere.
+
+        The ``window_s`` after it contain at least ``least_s`` of speech.
+        """
+        frames = _frames(start_s, end_s)
+        places = np.flatnonzero(self.probabilities[frames] >= VadParameters.threshold)
+        starts_s = (float(STEP_S * (frames.start + place)) for place in places)
+        enough = (one for one in starts_s if self.speech_s(one, one + window_s) >= least_s)
+        first_s = next(enough, None)
+        return None if first_s is None else max(first_s, start_s)
 
     def speech_s(self, start_s: float, end_s: float) -> float:
         """Return the duration of speech in a span, without pauses."""

@@ -81,10 +81,18 @@ class GraphAttendingHeads(PackedAttendingHeads):
         self, states, cross_keys_values, utterances, depth, min_log_prob, embedded=None
     ) -> torch.Tensor | None:
         """As in ``PackedAttendingHeads``; return None if an utterance has several rows."""
-        graphs, count = cross_keys_values.chains, cross_keys_values.utterances
         if len({*utterances}) < len(utterances):
             return None
         _ = self.of_tokens  # before a capture
+        with cross_keys_values.chains.memory.lock:  # until the outputs of the last graph are read
+            rows = self._draft(states, embedded, cross_keys_values, utterances, depth, min_log_prob)
+        return torch.tensor([row[:depth] + [MISSING] * (depth - len(row)) for row in rows])
+
+    def _draft(
+        self, states, embedded, cross_keys_values, utterances, depth, min_log_prob
+    ) -> list[list[int]]:
+        """Return ``depth`` or more tokens of each chain, fewer if all have ended."""
+        graphs, count = cross_keys_values.chains, cross_keys_values.utterances
         of_rows = cross_keys_values, range(count)
         every = [*utterances] == [*range(count)]
         link = self._link(graphs, states, embedded, count)
@@ -98,13 +106,10 @@ class GraphAttendingHeads(PackedAttendingHeads):
                 for token, log_prob in zip(tokens[utterance], log_probs[utterance], strict=True):
                     totals[row] += log_prob
                     drafts[row].append(int(token) if totals[row] >= min_log_prob else MISSING)
-            length = len(drafts[0])
-            if length >= depth or all(total < min_log_prob for total in totals):
-                break
+            if len(drafts[0]) >= depth or all(total < min_log_prob for total in totals):
+                return drafts
             link = self._link(graphs, states, columns, count)
             link.write(slice(None), states, columns)
-        ended = [MISSING] * (depth - length)
-        return torch.tensor([row[:depth] + ended for row in drafts])
 
     def _link(
         self, graphs: ChainGraphs, states: torch.Tensor, following: torch.Tensor | None, count: int

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import torch
 
+from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.runtime.heads import PackedCrossKeysValues
 from espnet_medusa.decoding.runtime.layer import (
     AttentionWeights,
@@ -111,9 +112,10 @@ class ESPnetTransformerRuntime(CrossAttentionRuntime):
             self.block = pack_layers([espnet_weights(self.heads.block)], precision)
 
     def _position_table(self, count: int) -> torch.Tensor:
-        if count > len(self.positions):
-            self.positions = self._encode_positions(max(count, GROWTH * len(self.positions)))
-        return self.positions
+        with lock_of(self.encoding):  # another thread may grow the table, too
+            if count > len(self.positions):
+                self.positions = self._encode_positions(max(count, GROWTH * len(self.positions)))
+            return self.positions
 
     def _encode_positions(self, count: int) -> torch.Tensor:
         """Return (count, D): the module's positional encoding added to zeros."""

@@ -42,6 +42,13 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
     def start(self, encoder_out, encoder_out_lens, with_heads=True) -> CudaGraphState:
         padding = -encoder_out.size(1) % FRAME_STEP
         encoder_out = torch.nn.functional.pad(encoder_out.to(self.dtype), (0, 0, 0, padding))
+        with self.graph_memory.lock:
+            return self._start(encoder_out, encoder_out_lens, with_heads)
+
+    def _start(
+        self, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor, with_heads: bool
+    ) -> CudaGraphState:
+        """Begin a search in an idle storage, or in a new one."""
         layers = self._used_layers(with_heads)
         key = (*encoder_out.shape, len(layers))
         storage = self.storages.pop(key, None)
@@ -81,6 +88,10 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         return GraphAttendingHeads(self.heads, precision, projection, embed, vocabulary)
 
     def extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
+        with self.graph_memory.lock:
+            return self._extend(state, tokens, parents)
+
+    def _extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)
         call, cache = state.storage.call(first, max(sizes)), state.cache
         call.write(*padded_inputs(state.trees, first, tokens, call.visible.shape))

@@ -44,15 +44,15 @@ class GraphEncoder(CastEncoder):
         whole = self.encoder.feature_kind.padded and kept is None
         if not whole or len(features) > FEW_UTTERANCES:
             return super().__call__(features, frames, kept)
-        if features.shape not in self.calls:
-            replayed = Replayed(self.memory, features.device)
-            self.calls[features.shape] = torch.empty_like(features), replayed
-        fixed, replayed = self.calls[features.shape]
-        fixed.copy_(features)
-        encoder_out, _ = replayed.run(lambda: self.encoder.encode(fixed, None))
-        return encoder_out.to(self.output_dtype, copy=True), torch.full_like(
-            frames, encoder_out.size(1)
-        )
+        with self.memory.lock:
+            if features.shape not in self.calls:
+                replayed = Replayed(self.memory, features.device)
+                self.calls[features.shape] = torch.empty_like(features), replayed
+            fixed, replayed = self.calls[features.shape]
+            fixed.copy_(features)
+            encoder_out, _ = replayed.run(lambda: self.encoder.encode(fixed, None))
+            encoder_out = encoder_out.to(self.output_dtype, copy=True)
+        return encoder_out, torch.full_like(frames, encoder_out.size(1))
 
 
 def build_encoder_runtime(

@@ -1,5 +1,6 @@
 """Computations on a GPU as CUDA graphs, captured once and replayed."""
 
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +13,15 @@ WARM_UP_CALLS = 2
 class GraphMemory:
     """The memory of a runtime's graphs.
 
-    They can share it, because each one's outputs are read or copied before another one runs.
+    They can share it, because each one's outputs are read or copied before another one runs. With
+    several threads, a thread holds ``lock`` until it has done so.
 
     Attributes:
         stream: Stream of all captures; each stream has its own workspace of cuBLAS.
     """
 
     def __init__(self):
+        self.lock = threading.RLock()
         self.stream: torch.cuda.Stream | None = None
         self.users: weakref.WeakSet[Replayed] = weakref.WeakSet()
 
@@ -61,7 +64,9 @@ class Replayed:
                 for _ in range(WARM_UP_CALLS):
                     compute()
             torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph, pool=self.memory.pool(), stream=stream):
+            # Other threads may allocate memory during the capture.
+            how = {"pool": self.memory.pool(), "capture_error_mode": "thread_local"}
+            with torch.cuda.graph(graph, stream=stream, **how):
                 self.outputs = compute()
         self.graph = graph  # only after a successful capture
         self.memory.users.add(self)

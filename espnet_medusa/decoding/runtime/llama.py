@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import torch
 
+from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.runtime.layer import LayerStack, NewNodes, Packing, attend, join
 from espnet_medusa.decoding.runtime.linear import pack_linear, pack_module
 from espnet_medusa.decoding.runtime.precision import Precision
@@ -53,7 +54,8 @@ class LlamaRuntime(TreeRuntime):
         return self._run(self.embed_tokens(nodes.ids), state, nodes)
 
     def _run(self, hidden: torch.Tensor, state: TreeState, nodes: NewNodes) -> NodeOutputs:
-        cos, sin = self.rotary(hidden, nodes.positions[None])
+        with lock_of(self.rotary):  # some kinds recompute their frequencies
+            cos, sin = self.rotary(hidden, nodes.positions[None])
         rotation = cos[0, :, None], sin[0, :, None]
         return self._through_layers(hidden, state, nodes, state.cache, rotation)
 

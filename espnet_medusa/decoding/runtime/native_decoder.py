@@ -171,8 +171,11 @@ class NativeAttendingHeads(PackedAttendingHeads):
     def chain(
         self, states, cross_keys_values, utterances, depth, min_log_prob, embedded=None
     ) -> torch.Tensor:
-        shortlist = ShortlistArguments() if self.shortlist is None else self.shortlist.arguments
-        weights = self.arguments, self.projection.arguments, shortlist
+        # This reference keeps the memory during the call: from Python 3.12 on, another thread may
+        # build the cached property a second time.
+        few = self.shortlist
+        columns = ShortlistArguments() if few is None else few.arguments
+        weights = self.arguments, self.projection.arguments, columns
 
         def draft(call: ChainArguments, states: torch.Tensor, embedded: torch.Tensor | None = None):
             tokens = torch.empty(len(states), depth, dtype=torch.long)

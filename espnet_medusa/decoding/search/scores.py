@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.search.constraints import Constraints
 from espnet_medusa.decoding.search.ctc_prefix import CTCPrefix
 from espnet_medusa.decoding.tree.best_tokens import Restriction, TopTokens, top_scores, top_tokens
@@ -64,7 +65,8 @@ class UtteranceScorers:
             tokens = self.prompt.new_tensor([prefix.tokens() for prefix in missing])
             sequences = torch.cat([self.prompt.expand(len(missing), -1), tokens], dim=1)
             encoder_out = self.encoder_out.expand(len(missing), *self.encoder_out.shape)
-            scores, states = self.full[name].batch_score(sequences, states, encoder_out)
+            with lock_of(self.full[name]):
+                scores, states = self.full[name].batch_score(sequences, states, encoder_out)
             for row, prefix in enumerate(missing):
                 prefix.scorers[name] = scores[row], self.full[name].select_state(states, row)
         return torch.stack([prefix.scorers[name][0] for prefix in prefixes])

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from espnet_medusa.data.audio.voice_activity import SpeechDetector
+from espnet_medusa.inference.longform.language_windows import find_language_windows
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.moving_window import clips_in_frames
 from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunningRecording
-from espnet_medusa.inference.longform.window import FRAMES_PER_S, Window
+from espnet_medusa.inference.longform.window import FRAMES_PER_S
 from espnet_medusa.inference.longform.window_steps import WindowDecoder, WindowSteps, share_seconds
 from espnet_medusa.inference.smaller_batches import run_batch
 
@@ -57,6 +58,7 @@ class LongForm:
         started = time.perf_counter()
         running = RunningRecording(recording.key, recording.duration_s, recording.language)
         try:
+            self.windows.check_language(running)
             self.windows.detect_speech(running, recording)
             self._add_passages(running, recording)
         except Exception as error:  # such as out of memory for the features of long audio
@@ -68,6 +70,9 @@ class LongForm:
         """Compute the features, and add a passage for all clips."""
         running.features = self.decoder.features(recording.samples)
         clips = clips_in_frames(self.options.clip_timestamps, recording.frames)
+        if self.decoder.detects(recording.language):
+            how = self.decoder.window_frames, self.options.language_detection_segments
+            running.language_windows = find_language_windows(recording, clips, *how, running.speech)
         self.windows.begin(running, clips, recording.frames)
 
     def _choose_languages(self, recordings: Sequence[RunningRecording]) -> None:
@@ -80,9 +85,7 @@ class LongForm:
         share_seconds(recordings, started)
 
     def _languages(self, recordings: Sequence[RunningRecording]) -> list[str | None]:
-        # As openai-whisper: language of the first 30 s; shorter recordings are padded with silence.
-        first = Window(0, self.decoder.window_frames)
-        windows = [(running.features, first) for running in recordings]
+        windows = [(running.features, running.language_windows) for running in recordings]
         return self.decoder.choose_languages(windows, [running.language for running in recordings])
 
 
@@ -174,5 +177,6 @@ class ChunkedLongForm(LongForm):
             last_frame = max(chunk.speech_end - SHORTEST_REST_FRAMES, chunk.start + 1)
             self.windows.begin(running, [(chunk.start, chunk.end)], last_frame, speech_end_s)
             speech_end_s = chunk.speech_end / FRAMES_PER_S
-        first = running.features, running.passages[0].window.next()
+        passages = running.passages[: self.options.language_detection_segments]
+        first = running.features, [passage.window.next() for passage in passages]
         (running.language,) = self.decoder.choose_languages([first], [running.language])

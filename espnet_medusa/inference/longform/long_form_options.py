@@ -86,6 +86,15 @@ class LongFormOptions:
         "decode each window as one segment; none: only if the recording fits in the window",
         group=WINDOWS,
     )
+    language_detection_segments: int = option(
+        1, "windows with speech in which language: detect detects the language", group=WINDOWS
+    )
+    multilingual: bool = option(
+        False,
+        "with language: detect, detect the language of each window, for recordings in several "
+        "languages",
+        group=WINDOWS,
+    )
     skip_silence: bool = option(
         False, "leave out windows in which voice activity detection finds no speech", group=SILENCE
     )
@@ -127,6 +136,7 @@ class LongFormOptions:
         self._check_voice_activity()
         check_at_least(self.temperature, 0, "temperature")
         check_at_least(self.best_of, 1, "best_of")
+        check_at_least(self.language_detection_segments, 1, "language_detection_segments")
         check_choice(self.fallback_on, FALLBACK_ON, "fallback_on")
         step = self.temperature_increment_on_fallback
         if step is not None:
@@ -184,4 +194,5 @@ class LongFormOptions:
         """Whether short audio also needs the sliding window."""
         prompt, timed = self.initial_prompt is not None, self.without_timestamps is False
         sampled, words = self.temperature > 0, self.word_timestamps
-        return any((prompt, timed, sampled, self.clip_timestamps, words, self.vad_filter))
+        parts = self.clip_timestamps, self.vad_filter, self.multilingual
+        return any((prompt, timed, sampled, words, *parts))

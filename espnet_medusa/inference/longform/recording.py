@@ -52,6 +52,7 @@ class Passage:
     last_frame: int  # each window of the passage starts before this frame of 10 ms
     segments: list[Segment] = field(default_factory=list)  # so far
     reported: int = 0  # number of segments that steps have returned
+    language: str | None = None  # of the last window, with ``multilingual``; None: the recording's
 
     def next(self) -> Window | None:
         """Return the next window, or None at the end."""
@@ -62,7 +63,14 @@ class Passage:
 
     def row(self, index: int) -> Row:
         """Describe the passage's window for a decoder."""
-        return Row(index, self.window.history.prompt(), self.recording.language)
+        return Row(index, self.window.history.prompt(), self.language or self.recording.language)
+
+    def change_language(self, language: str) -> None:
+        """Set the language of the next window; text in another one is not part of its prompt."""
+        history = self.window.history
+        if history.written and language != (self.language or self.recording.language):
+            history.add((), forget=True)
+        self.language = language
 
 
 @dataclass
@@ -70,6 +78,8 @@ class RunningRecording:
     key: Any  # that of the recording
     duration_s: float  # of the whole recording
     language: str | None = None  # code; None: that of the decode options
+    multilingual: bool = False  # whether each window's language is detected
+    language_windows: list[Window] = field(default_factory=list)  # where to detect the language
     # Of the whole recording; None if nothing is decoded, and after the last step.
     features: Any = None
     timestamps: bool = True  # whether windows are decoded with timestamps

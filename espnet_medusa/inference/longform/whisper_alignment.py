@@ -28,28 +28,12 @@ def align_tokens(
     """
     layers, num_heads = len(decoder.layers), decoder.whisper.config.decoder_attention_heads
     upper = [(layer, head) for layer in range(layers // 2, layers) for head in range(num_heads)]
-    heads, projected = decoder.alignment_heads or upper, {}
-    hooks = [
-        getattr(decoder.layers[layer].encoder_attn, f"{part}_proj").register_forward_hook(
-            lambda _, inputs, output, key=(layer, part): projected.__setitem__(key, output[0])
-        )
-        for layer in {layer for layer, _ in heads}
-        for part in ("q", "k")
-    ]
-    ids = torch.tensor([[*tokens]], device=encoded[0].device)
-    try:
-        hidden = decoder.hidden_states(*encoded, ids).hidden[0]
-    finally:
-        for hook in hooks:
-            hook.remove()
-    size = hidden.size(1) // num_heads
     encoder_out, (lengths,) = encoded
-    rows = repeat_rows(torch.arange(encoder_out.size(1), device=encoder_out.device), lengths)[
-        :frames
-    ]
+    ids = torch.tensor([[*tokens]], device=encoder_out.device)
+    (hidden,), of_layers = decoder.cross_attention(*encoded, ids)
+    rows = repeat_rows(torch.arange(encoder_out.size(1), device=encoder_out.device), lengths)
     attention = []
-    for layer, head in heads:
-        columns = slice(head * size, (head + 1) * size)
-        queries, keys = (projected[layer, part][:, columns].float() for part in ("q", "k"))
-        attention.append((queries @ keys[rows].t() * size**-0.5).softmax(dim=-1))
+    for layer, head in decoder.alignment_heads or upper:
+        queries, keys = (part[0, head].float() for part in of_layers[layer])
+        attention.append((queries @ keys[rows[:frames]].t()).softmax(dim=-1))
     return torch.stack(attention), decoder.logits(hidden)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from espnet_medusa.data.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.longform.early_ends import find_early_ends
 from espnet_medusa.inference.longform.long_form_options import REPETITION, LongFormOptions
@@ -27,6 +28,8 @@ from espnet_medusa.inference.smaller_batches import run_batch
 from espnet_medusa.networks.whisper.transcript import TranscriptText
 
 logger = logging.getLogger(__name__)
+
+LEAST_PROBABILITY = 0.5  # of a window's language that replaces the one before
 
 Decoded = tuple[WindowDecoding, Align | None]
 PassageWindow = tuple[Passage, Window]
@@ -53,10 +56,16 @@ class WindowDecoder(Protocol):
     def encode(self, windows: Sequence[tuple[Any, Window]]) -> Any:
         """Encode U windows, each with its recording's features."""
 
+    def detects(self, language: str | None) -> bool:
+        """Return whether the language of such recordings is detected; None: that of the options."""
+
     def choose_languages(
-        self, windows: Sequence[tuple[Any, Window]], languages: Sequence[str | None]
+        self, windows: Sequence[tuple[Any, Sequence[Window]]], languages: Sequence[str | None]
     ) -> list[str | None]:
-        """Return U language codes; for ``detect``, detect the language of the window."""
+        """Return U language codes; for ``detect``, the most probable one of all its windows."""
+
+    def detect(self, encoded: Any) -> list[tuple[str, float]]:
+        """Return the most probable language of each window, and its probability."""
 
     def decode(
         self, encoded: Any, rows: Sequence[Row], attempt: Attempt
@@ -80,6 +89,30 @@ class WindowSteps:
 
     decoder: WindowDecoder
     options: LongFormOptions  # prompts, fallback and word times
+
+    def check_language(self, running: RunningRecording) -> None:
+        """Choose whether the language of each window is detected; raise InputError if it is not.
+
+        Recordings with a given language of their own keep it.
+        """
+        given, detected = running.language, self.decoder.detects(running.language)
+        running.multilingual = self.options.multilingual and detected
+        if self.options.multilingual and given is None and not detected:
+            raise InputError(
+                "multilingual: true; allowed with language: detect and a multilingual model"
+            )
+
+    def _detect_languages(self, encoded: Any, passages: Sequence[Passage]) -> None:
+        """With ``multilingual``, set each passage's language to that of its window.
+
+        An improbable language does not replace that of the window before.
+        """
+        if not any(passage.recording.multilingual for passage in passages):
+            return
+        for passage, found in zip(passages, self.decoder.detect(encoded), strict=True):
+            language, probability = found
+            if passage.recording.multilingual and probability >= LEAST_PROBABILITY:
+                passage.change_language(language)
 
     def detect_speech(self, running: RunningRecording, recording: LongRecording) -> None:
         """Find the speech, if an option needs it, and choose whether segments get times."""
@@ -150,6 +183,7 @@ class WindowSteps:
         passages = [passage for passage, _ in pairs]
         windows = [(p.recording.features, p.recording.with_pauses(window)) for p, window in pairs]
         encoded = self.decoder.encode(windows)
+        self._detect_languages(encoded, passages)
         attempts: list[list[WindowDecoding]] = [[] for _ in pairs]
         counts = [DecodingStatistics() for _ in pairs]
         rows, temperatures = [*range(len(pairs))], self.options.temperatures
@@ -176,7 +210,7 @@ class WindowSteps:
                 passage.recording.traces.append(trace)
         align = partial(self.decoder.align, encoded) if self.options.word_timestamps else None
         aligners = [
-            align and partial(align, row, window.frames, passage.recording.language)
+            align and partial(align, row, window.frames, passage.row(row).language)
             for row, (passage, window) in enumerate(pairs)
         ]
         return [*zip(ended, aligners, strict=True)]

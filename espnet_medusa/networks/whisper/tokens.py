@@ -104,17 +104,21 @@ class WhisperTokens:
         """
         if task not in TASKS:
             raise InputError(f"task: {task!r}; allowed: {', '.join(TASKS)}")
-        last = [] if timestamps else [self.no_timestamps]
+        last, given = [] if timestamps else [self.no_timestamps], language
+        if language is not None and language not in self.languages:
+            language = language_code(language)
         if not self.languages:
             if task != TRANSCRIBE or language not in (None, "en"):
                 raise InputError(
-                    f"language: {language!r}, task: {task!r}; this model is English-only: "
+                    f"language: {given!r}, task: {task!r}; this model is English-only: "
                     "allowed are en and transcribe"
                 )
             return [self.start, *last]
         if language not in self.languages:
             codes = " ".join(sorted(self.languages))
-            raise InputError(f"language: {language!r}; allowed: {DETECT} (when decoding), {codes}")
+            raise InputError(
+                f"language: {given!r}; allowed: {DETECT} (when decoding), English names, {codes}"
+            )
         chosen = self.transcribe if task == TRANSCRIBE else self.translate
         return [self.start, self.languages[language], chosen, *last]
 
@@ -144,6 +148,19 @@ class WhisperTokens:
     @cached_property
     def begin_suppressed(self) -> list[int]:
         return sorted({*self.blank, self.end})
+
+
+def language_code(language: str) -> str:
+    """Return the code of a language, ``detect``, or an unknown name unchanged.
+
+    As in openai-whisper, a language is a code or an English name, in any case. As in transformers,
+    it may be a token, such as ``<|de|>``.
+    """
+    from whisper.tokenizer import LANGUAGES, TO_LANGUAGE_CODE
+
+    name = language.strip().lower().removeprefix("<|").removesuffix("|>")
+    code = TO_LANGUAGE_CODE.get(name, name)
+    return code if code in LANGUAGES or code == DETECT else language
 
 
 def add_timestamps(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:

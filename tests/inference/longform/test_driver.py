@@ -102,6 +102,9 @@ class Decoder:
         self.asked[seed] = []
         return SimpleNamespace(frames=len(samples) // 160, seed=seed, rng=random.Random(seed))
 
+    def detects(self, language):
+        return False
+
     def choose_languages(self, windows, languages):
         return languages
 
