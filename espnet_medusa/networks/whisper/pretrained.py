@@ -4,6 +4,7 @@ Encoder and decoder are built separately, and each reads only its half of the we
 """
 
 import json
+import os
 import re
 import reprlib
 from collections.abc import Collection, Mapping
@@ -22,6 +23,7 @@ from espnet_medusa.data.files.checkpoint import (
     load_pickled,
     open_safetensors,
 )
+from espnet_medusa.data.files.hub_cache import fetch
 from espnet_medusa.networks.whisper.ctranslate2_file import BINARY
 from espnet_medusa.networks.whisper.ctranslate2_whisper import read_config, read_half
 from espnet_medusa.networks.whisper.sizes import (
@@ -122,7 +124,7 @@ def build_network(
 
 def open_whisper(whisper_model: str) -> PretrainedWhisper:
     """Find a Whisper model and read its config; raise InputError if there is none."""
-    path = Path(whisper_model).expanduser()
+    path = Path(os.path.expanduser(whisper_model))
     if path.is_file() or path.suffix == ".pt":
         return _open_openai(whisper_model, path)
     folder = path if is_local(whisper_model) else _download(whisper_model)
@@ -156,7 +158,7 @@ def is_whisper(name: str) -> bool:
     Fetches only ``config.json`` of a hub model. Also True for any folder and for missing paths:
     ``open_whisper`` then raises the error.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.exists() and path.suffix != ".pt":
         return path.is_dir()
     if is_archive_name(name):
@@ -166,7 +168,7 @@ def is_whisper(name: str) -> bool:
     from huggingface_hub import hf_hub_download
 
     try:
-        fields = read_json(Path(hf_hub_download(name, CONFIG)))
+        fields = read_json(fetch(hf_hub_download, name, CONFIG))
     except (OSError, ValueError):
         return False
     return fields.get("model_type") == "whisper" or {"alignment_heads", "suppress_ids"} <= {*fields}
@@ -209,9 +211,9 @@ def _download(name: str) -> Path:
     if is_archive_name(name):
         raise InputError(f"whisper_model: {name}: no such folder; correct the path")
     try:
-        folder = Path(snapshot_download(name, allow_patterns=HUB_PATTERNS))
+        folder = fetch(snapshot_download, name, allow_patterns=HUB_PATTERNS)
         if not [*folder.glob("*.safetensors")]:
-            folder = Path(snapshot_download(name, allow_patterns=OTHER_PATTERNS))
+            folder = fetch(snapshot_download, name, allow_patterns=OTHER_PATTERNS)
     except (OSError, ValueError) as error:
         raise InputError(
             f"whisper_model: {name!r} is not a folder and was not fetched from the hub: "
