@@ -37,6 +37,7 @@ from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED, T
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.pages import BASELINE, HTML, warm_up, write_pages
 from espnet_medusa.transcription.recordings import Recording, find_recordings
+from espnet_medusa.transcription.subtitles import AS_SEGMENTS, SubtitleOptions
 from espnet_medusa.transcription.transcribe import (
     OutputFolder,
     check_used,
@@ -85,6 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_fields(parser, DecodeOptions(), default=none)
     decoding_command.add_long_form_options(parser, default=none)
     add_fields(parser, TRANSCRIBING, {"on_bad_audio": {"choices": ON_BAD_AUDIO}})
+    add_fields(parser, AS_SEGMENTS)
 
 
 def work(args: argparse.Namespace) -> int:
@@ -98,7 +100,10 @@ def work(args: argparse.Namespace) -> int:
         # One recording at a time: recordings of a batch would share its time evenly.
         options |= {"trace": True, "batch_size": getattr(args, "batch_size", 1)}
     long_form = decoding_command.read_long_form_options(options)
-    reading = pick_options(AudioReading, args)
+    reading, subtitles = pick_options(AudioReading, args), pick_options(SubtitleOptions, args)
+    subtitles.check_usable(long_form.word_timestamps)
+    if subtitles.unused is not None:
+        logging.warning(subtitles.unused)
     started = time.perf_counter()
     speech2text = decoding_command.load(options, mapped=True)
     reason = why_not_long_form(speech2text.model)
@@ -114,7 +119,7 @@ def work(args: argparse.Namespace) -> int:
     loaded = time.perf_counter()
     print(f"{describe(Path(args.model).name, options)}; --help for more", file=sys.stderr)
     # After all checks: opening the folder discards the results of other options.
-    folder = open_folder(args, options, long_form, args.output_dir, formats)
+    folder = open_folder(args, options, long_form, args.output_dir, formats, subtitles)
     transcripts = transcribe_into(folder, decoder, recordings)
     folder.write_tables(transcripts)
     if HTML in formats:
@@ -142,11 +147,12 @@ def open_folder(
     long_form: LongFormOptions,
     path: Path,
     formats: Sequence[str] = (),
+    subtitles: SubtitleOptions = AS_SEGMENTS,
 ) -> OutputFolder:
     """Open a folder of results; those of other options are discarded."""
     made_with = decoding_command.made_with(options) | {"long_form": asdict(long_form)}
     made_with["reading"] = asdict(pick_options(AudioReading, args))
-    return OutputFolder(path, formats, made_with, args.overwrite)
+    return OutputFolder(path, formats, made_with, args.overwrite, subtitles)
 
 
 def decode_baseline(

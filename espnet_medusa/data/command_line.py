@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from espnet_medusa.data.options import NONE
+
 TRUE, FALSE = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
-NONE = ("none", "null", "nil")
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 LOG_FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
 SOME_FAILED = 3  # exit status if some utterances or files failed and the others are finished

@@ -15,6 +15,7 @@ from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.yaml_text import load_yaml
 
 Options = TypeVar("Options")
+NONE = ("none", "null", "nil")
 WORDS = {
     int: "a whole number",
     float: "a number",
@@ -84,6 +85,9 @@ def _as_type(value: Any, expected: Any, where: str) -> Any:
     kinds = get_args(expected) if isinstance(expected, UnionType) else [expected]
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
+    # As on the command line, and in openai-whisper: None.
+    if isinstance(value, str) and value.lower() in NONE and not {str, Path, Any} & {*kinds}:
+        value = None if NoneType in kinds else value
     if bool in kinds and type(value) is int and value in (0, 1):
         value = bool(value)
     try:

@@ -230,5 +230,5 @@ def _used_files(options: dict) -> list[str]:
     else:
         folders.append(draft)
     for folder in filter(None, folders):
-        paths += map(str, Path(folder).expanduser().glob("*"))
+        paths += map(str, Path(os.path.expanduser(folder)).glob("*"))
     return paths

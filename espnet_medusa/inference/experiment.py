@@ -224,7 +224,7 @@ def find_experiment(
     Raise InputError if a ``.yaml`` file or a folder's weights are missing, or if ``model_file`` is
     given without an experiment.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     config = path if path.suffix in (".yaml", ".yml") else path / CONFIG
     if config.is_file():
         return config, Path(model_file or find_weights(config.parent, option))

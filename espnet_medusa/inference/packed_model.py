@@ -20,7 +20,7 @@ import yaml
 from espnet_medusa.data.errors import InputError, first_line
 from espnet_medusa.data.files.archive import is_archive_name, unpack
 from espnet_medusa.data.files.atomic import naming
-from espnet_medusa.data.files.cache_folder import cache_folder
+from espnet_medusa.data.files.cache_folder import in_cache
 from espnet_medusa.data.files.output_folder import cached_output, digest_of_inputs
 from espnet_medusa.data.options import read_config
 from espnet_medusa.inference.convert.experiment import write_yaml
@@ -51,7 +51,7 @@ def fetch_packed_model(model_tag: str) -> Path:
 
     Raise InputError if there is no such model, or it cannot be downloaded.
     """
-    path = Path(model_tag).expanduser()
+    path = Path(os.path.expanduser(model_tag))
     if path.is_file():
         return path
     if model_tag.startswith((".", "/", "~")) or is_archive_name(model_tag):
@@ -85,7 +85,11 @@ def open_packed_model(path: Path) -> dict[str, str]:
     outside of the model.
     """
     path = path.absolute()
-    cached = cache_folder() / "packed" / digest_of_inputs([], [], {"path": str(path)})[:16]
+    name = digest_of_inputs([], [], {"path": str(path)})[:16]
+    return in_cache(f"packed/{name}", partial(_open_in, path))
+
+
+def _open_in(path: Path, cached: Path) -> dict[str, str]:
     files = [path] if path.is_file() else [entry for entry in path.rglob("*") if entry.is_file()]
     made_from = digest_of_inputs([], files, {"path": str(path)})
     model = PackedModel(path, path if path.is_dir() else cached / UNPACKED)

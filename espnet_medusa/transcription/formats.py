@@ -1,8 +1,7 @@
-"""Transcripts, and their formats: openai-whisper's, identical to the byte, and NIST's."""
+"""Transcripts, and their formats: openai-whisper's and NIST's."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
@@ -12,8 +11,22 @@ from typing import Any
 from espnet_medusa.data.files.atomic import PATH_ERRORS
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.journal import Failed, Outcome
-from espnet_medusa.inference.longform.segment import CHANNEL, CTM, Segment, ctm_lines
+from espnet_medusa.inference.longform.segment import (
+    CHANNEL,
+    CTM,
+    Segment,
+    clamp_segments,
+    ctm_lines,
+)
 from espnet_medusa.transcription.recordings import Recording
+from espnet_medusa.transcription.subtitles import (
+    AS_SEGMENTS,
+    SRT,
+    VTT,
+    SubtitleOptions,
+    as_subtitles,
+    one_line,
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +48,10 @@ class Transcript:
         text = outcome.nbest[0].text or ""
         if outcome.segments is None:
             text = " ".join(text.split())
-        rest = {"segments": outcome.segments, "trace": outcome.trace}
+        segments = outcome.segments
+        if segments is not None and outcome.statistics.audio_seconds:
+            segments = tuple(clamp_segments(segments, outcome.statistics.audio_seconds))
+        rest = {"segments": segments, "trace": outcome.trace}
         return cls(recording, text, outcome.language, outcome.statistics, **rest)
 
     def written(self, write: Callable[[], None]) -> Transcript:
@@ -62,7 +78,7 @@ def as_text(transcript: Transcript) -> str:
     """Return the text on one line, or each segment on a line."""
     if transcript.segments is None:
         return f"{transcript.line}\n"
-    return "".join(f"{segment.text.strip()}\n" for segment in transcript.segments)
+    return "".join(f"{one_line(segment.text)}\n" for segment in transcript.segments)
 
 
 def as_json(transcript: Transcript) -> str:
@@ -100,16 +116,17 @@ def _fields(number: int, segment: Segment, with_words: bool) -> dict:
     return fields
 
 
-def as_openai(name: str, transcript: Transcript) -> str:
-    """Return srt, vtt or tsv, written by openai-whisper."""
-    from whisper.utils import get_writer  # slow to import
+def as_cues(name: str, transcript: Transcript, options: SubtitleOptions = AS_SEGMENTS) -> str:
+    return as_subtitles(name, transcript.segments or (), transcript.language, options)
 
-    rows = [_fields(number, one, True) for number, one in enumerate(transcript.segments or ())]
-    for row in () if transcript.has_words else rows:
-        del row["words"]  # otherwise openai-whisper writes the words instead of the text
-    stream = io.StringIO()
-    get_writer(name, "").write_result({"segments": rows}, stream)
-    return stream.getvalue()
+
+def as_tsv(transcript: Transcript) -> str:
+    """Return a row with start and end in ms and the text for each segment."""
+    rows = [
+        (round(1000 * one.start_s), round(1000 * one.end_s), one_line(one.text).replace("\t", " "))
+        for one in transcript.segments or ()
+    ]
+    return "".join(f"{start}\t{end}\t{text}\n" for start, end, text in [TSV_HEADER, *rows])
 
 
 def as_stm(transcript: Transcript) -> str:
@@ -123,14 +140,15 @@ def as_stm(transcript: Transcript) -> str:
     )
 
 
-FORMATS: dict[str, Callable[[Transcript], str]] = {
+FORMATS: dict[str, Callable[..., str]] = {
     "txt": as_text,
-    "vtt": partial(as_openai, "vtt"),
-    "srt": partial(as_openai, "srt"),
-    "tsv": partial(as_openai, "tsv"),
+    VTT: partial(as_cues, VTT),
+    SRT: partial(as_cues, SRT),
+    "tsv": as_tsv,
     "json": as_json,
     "stm": as_stm,
     CTM: lambda transcript: ctm_lines(transcript.recording.id, transcript.segments or ()),
 }
+TSV_HEADER = ("start", "end", "text")
 OPENAI = ("txt", "vtt", "srt", "tsv", "json")  # what openai-whisper writes for "all"
 UNTIMED = ("txt", "json")  # formats that can be written without times

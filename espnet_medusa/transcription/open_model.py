@@ -1,12 +1,14 @@
 """Find the model of a command line: an experiment, or a Whisper, which is converted once."""
 
 import logging
+import os
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from espnet_medusa import __version__
-from espnet_medusa.data.files.cache_folder import cache_folder
+from espnet_medusa.data.files.cache_folder import in_cache
 from espnet_medusa.data.files.output_folder import cached_output, digest_of_inputs
 from espnet_medusa.inference.convert.attach_heads import SHIPPED, attach_heads
 from espnet_medusa.inference.convert.checkpoint import PromptOptions
@@ -33,16 +35,22 @@ def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, st
     files = find_experiment(name, model_file, "model")
     if files is not None:
         return *files, None
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.exists():
         name = str(path.resolve())
-    folder = cache_folder() / "models" / re.sub(r"[^\w.-]+", "--", name).strip("-")
     files = [
         file
         for file in (path, *path.glob("*"), *path.glob("*/*"), *SHIPPED.glob("*/*"))
         if file.is_file()
     ]
     made_from = digest_of_inputs([], files, {"name": name, "version": __version__})
+    folder_name = re.sub(r"[^\w.-]+", "--", name).strip("-")
+    folder = in_cache(f"models/{folder_name}", partial(_convert, name, made_from))
+    return folder / CONFIG, folder / MODEL, DETECT
+
+
+def _convert(name: str, made_from: str, folder: Path) -> Path:
+    """Convert a Whisper into a folder, unless it is there; return the folder."""
     with cached_output(folder, made_from) as staging:
         if staging is not None:
             checkpoint, note = attach_heads(read_whisper(name, TextOptions()))
@@ -51,4 +59,4 @@ def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, st
             whisper = checkpoint.text.whisper
             language = next(iter(whisper.languages), None) if whisper is not None else None
             write_experiment(replace(checkpoint, prompt=PromptOptions(language)), staging, folder)
-    return folder / CONFIG, folder / MODEL, DETECT
+    return folder

@@ -30,6 +30,7 @@ from espnet_medusa.transcription.defaults import choose_search
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import TEXT, AudioFileReader, Recording, find_recordings
+from espnet_medusa.transcription.subtitles import AS_SEGMENTS, SUBTITLES, SubtitleOptions
 
 logger = logging.getLogger(__name__)
 
@@ -137,16 +138,26 @@ class OutputFolder:
 
     ``formats`` are names in ``FORMATS``, or html, whose files ``write_pages`` writes. ``made_with``
     is that of ``Journal``. ``overwrite``: earlier results of the given recordings are discarded.
+    ``subtitles``: layout of srt and vtt.
     """
 
-    def __init__(self, folder: Path, formats: Sequence[str], made_with: dict, overwrite: bool):
+    def __init__(
+        self,
+        folder: Path,
+        formats: Sequence[str],
+        made_with: dict,
+        overwrite: bool,
+        subtitles: SubtitleOptions = AS_SEGMENTS,
+    ):
         self.folder, self.formats, self.overwrite = folder, tuple(formats), overwrite
+        self.layouts = dict.fromkeys(SUBTITLES, (subtitles,))
         self.journal = Journal(folder, made_with)
 
     def write(self, transcript: Transcript) -> None:
         for name in self.formats:
             if name in FORMATS:
-                write_atomically(self._file(transcript, name), FORMATS[name](transcript))
+                text = FORMATS[name](transcript, *self.layouts.get(name, ()))
+                write_atomically(self._file(transcript, name), text)
 
     def remove(self, transcript: Transcript) -> None:
         """Remove the files of an earlier run."""

@@ -14,9 +14,12 @@ from openai_whisper import noise_and_silence
 
 import espnet_medusa
 from espnet_medusa.bin import transcribe as command
+from espnet_medusa.data.command_line import make_parser
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.options import build_options
 from espnet_medusa.decoding.search.statistics import read_statistics
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.longform.segment import clamp_segments
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.transcription import transcribe as transcribe_module
 from espnet_medusa.transcription.formats import OPENAI
@@ -37,7 +40,7 @@ def run(transcribe_folder, tmp_path):
 def own_segments(speech2text, folder, name, **options):
     options |= {"temperature_increment_on_fallback": None, "no_speech_threshold": None}
     samples, _ = soundfile.read(folder / f"{name}.wav", dtype="float32")
-    return [*speech2text.transcribe(samples, **options)]
+    return [*clamp_segments(speech2text.transcribe(samples, **options), len(samples) / 16000)]
 
 
 def assert_texts(speech2text, folder, names, **options):
@@ -149,3 +152,28 @@ def test_a_model_without_times_writes_no_subtitles():
         command.choose_formats("txt", options | {"word_timestamps": True}, "no times")
     with pytest.raises(InputError, match="output_format: ctm; allowed with word_timestamps: true"):
         command.choose_formats("ctm", options, None)
+
+
+def test_another_layout_of_subtitles_needs_no_decoding(run, tmp_path, monkeypatch, capsys):
+    words = ["--word_timestamps", "true", "--output_format", "vtt"]
+    assert run(*words) == 0
+    (tmp_path / "out" / "long.vtt").rename(tmp_path / "before.vtt")
+    monkeypatch.delattr(Speech2Text, "long_form")
+    assert run(*words, "--max_words_per_line", "1", "--highlight_words", "true") == 0
+    written = (tmp_path / "out" / "long.vtt").read_text()
+    assert "<u>" in written and written != (tmp_path / "before.vtt").read_text()
+    capsys.readouterr()
+    assert run("--output_format", "vtt", "--max_line_width", "20") == 1
+    assert "max_line_width: 20; allowed with word_timestamps: true" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", ["None", "0"])
+def test_the_fallback_can_be_switched_off(value):
+    """By openai-whisper's None, in the command and in a config, and by 0."""
+    parser = make_parser("", command.add_options)
+    given = ["talk.wav", "--model", "m", "--temperature_increment_on_fallback", value]
+    increment = parser.parse_args(given).temperature_increment_on_fallback
+    assert LongFormOptions(temperature_increment_on_fallback=increment).temperatures == [0.0]
+    values = {"temperature_increment_on_fallback": value if value == "None" else 0}
+    options = build_options(LongFormOptions, values, "config")
+    assert options.temperatures == [0.0]

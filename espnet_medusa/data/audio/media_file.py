@@ -49,7 +49,7 @@ class MediaError(Exception):
 
 
 class MediaFile(AbstractContextManager):
-    """The default audio stream of a file.
+    """An audio stream of a file, by default the one that players choose.
 
     ``untimed``: the file has one of these formats, and its header has no or a wrong length.
     ``damage``: collects parts that cannot be decoded; None: they raise. Raise MediaError if FFmpeg
@@ -64,6 +64,7 @@ class MediaFile(AbstractContextManager):
         damage: Damage | None = None,
     ):
         self.source, self.name, self.damage = source, source.name, damage
+        self.track = reading.audio_track
         self.container = self._open(untimed or FORMATS)
         if self._best is None:
             self.__exit__()
@@ -75,6 +76,12 @@ class MediaFile(AbstractContextManager):
             self.__exit__()
             problem = f"{source.name}: has no audio that FFmpeg decodes"
             raise AudioError(problem, "give a file with sound, or remove it")
+        count = len(self.container.streams.audio)
+        if self.track is not None and self.track > count:
+            self.__exit__()
+            allowed = "1, its only one" if count == 1 else f"1 to {count}"
+            problem = f"{source.name}: audio_track: {self.track}; allowed: {allowed}"
+            raise AudioError(problem, "choose another")
         self.audio: av.AudioStream = audio
 
     def _open(self, formats: str, **options: str) -> av.container.InputContainer:
@@ -94,10 +101,23 @@ class MediaFile(AbstractContextManager):
 
     @property
     def _best(self) -> av.AudioStream | None:
-        """The stream that players choose, if its codec is known."""
-        audio = self.container.streams.best("audio")
+        """The chosen stream, or the one that players choose, if its codec is known."""
+        audio, tracks = self.container.streams.best("audio"), self.container.streams.audio
+        if self.track is not None and self.track <= len(tracks):
+            audio = tracks[self.track - 1]
         known = audio is not None and audio.codec_context is not None and audio.codec_context.rate
         return audio if known else None
+
+    @property
+    def tracks(self) -> str | None:
+        """Describe the choice among several streams; None: there is one."""
+        streams = self.container.streams.audio
+        if len(streams) < 2:
+            return None
+        names = [f"{number} ({_describe(one)})" for number, one in enumerate(streams, start=1)]
+        chosen = [one.index for one in streams].index(self.audio.index)
+        others = ", ".join(names[:chosen] + names[chosen + 1 :])
+        return f"audio track {names[chosen]} is decoded; others (audio_track): {others}"
 
     def __exit__(self, *_: object) -> None:
         self.container.close()
@@ -222,3 +242,12 @@ class MediaFile(AbstractContextManager):
         reason = f"{self.name}: is truncated ({reached_s:.2f} of {duration_s:.2f} s)"
         if self.damage is None:
             raise DamagedError(reason, duration_s)
+
+
+def _describe(stream: av.AudioStream) -> str:
+    """Return title or language, codec and channels of a stream."""
+    codec, tags = stream.codec_context, stream.metadata
+    known = [tags.get("language"), tags.get("title")]
+    if codec is not None:
+        known += [codec.name, f"{codec.channels} channel{'s' * (codec.channels > 1)}"]
+    return ", ".join(" ".join(one.split()) for one in known if one and one != "und")

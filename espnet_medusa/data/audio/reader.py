@@ -144,7 +144,10 @@ def _read(
         if end is not None:
             _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
         try:
-            return _decode(source, sound, start, end, max_duration_s, damage), info.rate_hz
+            samples = _decode(source, sound, start, end, max_duration_s, damage)
+            if isinstance(sound, MediaFile) and sound.tracks is not None:
+                logger.warning(f"{source.name}: {sound.tracks}")
+            return samples, info.rate_hz
         except DamagedError as error:
             if info.format_name != "OGG":
                 raise
@@ -198,6 +201,9 @@ def _open(source: AudioSource, reading: AudioReading, damage: Damage | None = No
     except SNDFILE_ERRORS as error:
         sndfile_error = error
     else:
+        if (reading.audio_track or 1) > 1:
+            with suppress(MediaError):
+                return MediaFile(source, None, reading)
         with source.open() as stream:
             is_whole = not may_be_longer(stream, source.size_bytes, sound.format)
         if is_whole:

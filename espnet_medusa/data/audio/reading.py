@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from espnet_medusa.data.errors import list_some
-from espnet_medusa.data.options import check_choice, option
+from espnet_medusa.data.options import check_at_least, check_choice, option
 
 DECODE, REFUSE = "decode", "refuse"
 ON_BAD_AUDIO = (DECODE, REFUSE)
@@ -27,7 +27,16 @@ class AudioReading:
         group=GROUP,
     )
 
+    audio_track: int | None = option(
+        None,
+        "number of the audio track of a file with several, from 1; none: the one that players "
+        "choose",
+        group=GROUP,
+    )
+
     def __post_init__(self) -> None:
+        if self.audio_track is not None:
+            check_at_least(self.audio_track, 1, "audio_track")
         check_choice(self.on_bad_audio, ON_BAD_AUDIO, "on_bad_audio")
 
 

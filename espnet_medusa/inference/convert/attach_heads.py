@@ -1,5 +1,6 @@
 """Attach the package's heads, or those of a folder, to a Whisper without heads."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def attach_heads(
         )
     if heads == AUTO:
         return _attach_shipped(checkpoint, shipped)
-    packed = open_heads(Path(heads).expanduser())
+    packed = open_heads(Path(os.path.expanduser(heads)))
     attached, message = _attach(checkpoint, packed)
     if packed.card.fingerprint != fingerprint(checkpoint.weights):
         message += "; trained on other weights: fewer drafts may be accepted, the text is the same"

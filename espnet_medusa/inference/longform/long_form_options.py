@@ -9,7 +9,6 @@ from espnet_medusa.data.audio.voice_activity import VadParameters
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import (
     build_options,
-    check_above,
     check_at_least,
     check_choice,
     check_finite,
@@ -49,7 +48,7 @@ class LongFormOptions:
     )
     temperature_increment_on_fallback: float | None = option(
         0.2,
-        "increase of the temperature in each further attempt, up to 1; none: one attempt",
+        "increase of the temperature in each further attempt, up to 1; none or 0: one attempt",
         group=FALLBACK,
     )
     best_of: int = option(
@@ -140,7 +139,7 @@ class LongFormOptions:
         check_choice(self.fallback_on, FALLBACK_ON, "fallback_on")
         step = self.temperature_increment_on_fallback
         if step is not None:
-            check_above(step, 0, "temperature_increment_on_fallback")
+            check_at_least(step, 0, "temperature_increment_on_fallback")
         if self.max_initial_timestamp is not None:
             check_at_least(self.max_initial_timestamp, 0, "max_initial_timestamp")
         self._check_words()
@@ -179,7 +178,7 @@ class LongFormOptions:
     def temperatures(self) -> list[float]:
         """Temperatures of all attempts."""
         step = self.temperature_increment_on_fallback
-        if step is None:
+        if not step:
             return [self.temperature]
         count = max(math.floor((HOTTEST + 1e-6 - self.temperature) / step), 0)
         return [self.temperature + attempt * step for attempt in range(count + 1)]

@@ -1,6 +1,7 @@
 """Segments and words with times, and a Kaldi data directory of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,28 @@ def ctm_lines(recording: str, segments: Iterable[Segment]) -> str:
         for word in segment.words
         if word.text.strip()
     )
+
+
+def clamp_segments(segments: Iterable[Segment], duration_s: float) -> Iterator[Segment]:
+    """End segments and words at the end of the audio, in whole hundredths of a second.
+
+    A text that starts after the end gets the time since the previous segment, or else its time.
+    """
+    last_s, before = math.floor(100 * duration_s + 1e-6) / 100, (0.0, 0.0)
+    for one in segments:
+        if one.end_s > last_s or any(word.end_s > last_s for word in one.words):
+            start_s, end_s = one.start_s, min(one.end_s, last_s)
+            if start_s >= last_s:
+                start_s = min(before[1], end_s) if before[1] < end_s else before[0]
+            words = [
+                replace(word, start_s=min(word.start_s, last_s), end_s=min(word.end_s, last_s))
+                for word in one.words
+            ]
+            if words and words[0].start_s >= last_s:  # a cue of these words needs a duration
+                words[0] = replace(words[0], start_s=start_s)
+            one = replace(one, start_s=start_s, end_s=end_s, words=tuple(words))
+        before = one.start_s, one.end_s
+        yield one
 
 
 def limit_segments(segments: Iterable[Segment], duration_s: float) -> tuple[Segment, ...]:

@@ -3,6 +3,7 @@
 Encoder and decoder are built separately, and each reads only its half of the weights.
 """
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from espnet_medusa.data.files.checkpoint import (
     load_pickled,
     open_safetensors,
 )
+from espnet_medusa.data.files.hub_cache import fetch
 from espnet_medusa.networks.whisper.ctranslate2_file import BINARY
 from espnet_medusa.networks.whisper.ctranslate2_whisper import read_config, read_half
 from espnet_medusa.networks.whisper.sizes import (
@@ -126,7 +128,7 @@ def build_network(
 
 def open_whisper(whisper_model: str) -> PretrainedWhisper:
     """Find a Whisper model and read its config; raise InputError if there is none."""
-    path = Path(whisper_model).expanduser()
+    path = Path(os.path.expanduser(whisper_model))
     if path.is_file() or path.suffix == ".pt":
         return _open_openai(whisper_model, path)
     given = path if is_local(whisper_model) else download(whisper_model)
@@ -157,7 +159,7 @@ def is_whisper(name: str) -> bool:
     Fetches only ``config.json`` of a hub model. Also True for any folder and for missing paths:
     ``open_whisper`` then raises the error.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     if path.exists() and path.suffix != ".pt":
         return path.is_dir()
     if is_archive_name(name):
@@ -171,7 +173,7 @@ def is_whisper(name: str) -> bool:
     fields = {}
     for file in (CONFIG, ADAPTER):
         with suppress(OSError, ValueError):
-            fields |= read_json(Path(hf_hub_download(repository, file, **where)))
+            fields |= read_json(fetch(hf_hub_download, repository, file, **where))
             break
     if "base_model_name_or_path" in fields:
         return True

@@ -36,23 +36,35 @@ def split_words(
     tokens: Sequence[int], decode: Callable[[Sequence[int]], str], end: int, language: str | None
 ) -> list[WordTokens]:
     """Group tokens into words, as openai-whisper does; the end symbol is a word."""
-    characters = split_characters(tokens, decode)
+    # The end symbol does not complete the character before it.
+    last = len(tokens)
+    while last and tokens[last - 1] == end:
+        last -= 1
+    characters = split_characters(tokens[:last], decode)
+    characters += [(decode([token]), [token]) for token in tokens[last:]]
     return characters if language in UNSPACED else _join_at_spaces(characters, end)
 
 
 def split_characters(
     tokens: Sequence[int], decode: Callable[[Sequence[int]], str]
 ) -> list[WordTokens]:
-    """Group tokens into the shortest runs that decode to whole characters."""
+    """Group tokens into the shortest runs that decode to whole characters.
+
+    All tokens are in a run: the rest of an incomplete character is in the run of its beginning.
+    """
     whole, runs, current, place = decode(tokens), [], [], 0
-    for token in tokens:
+    for count, token in enumerate(tokens, start=1):
         current.append(token)
-        text = decode(current)
-        # A replacement character that the whole text has here, too, is not an incomplete character.
-        if BROKEN not in text or whole[place + text.index(BROKEN)] == BROKEN:
+        # Parts of an incomplete character are one symbol only if they are decoded together.
+        text = decode(tokens[:count])[place:] if BROKEN in whole else decode(current)
+        if not whole.startswith(text, place):
+            continue
+        if text or not runs:
             runs.append((text, current))
-            current = []
-            place += len(text)
+        else:
+            runs[-1][1].extend(current)
+        current = []
+        place += len(text)
     return runs
 
 

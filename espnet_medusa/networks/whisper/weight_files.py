@@ -8,6 +8,7 @@ from pathlib import Path
 
 from espnet_medusa.data.errors import InputError, first_line
 from espnet_medusa.data.files.archive import is_archive_name
+from espnet_medusa.data.files.hub_cache import fetch
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def download(name: str) -> Path:
     try:
         for patterns, suffix in HUB_PATTERNS:
             patterns = [prefix + pattern for pattern in patterns]
-            folder = Path(snapshot_download(repository, allow_patterns=patterns)) / inside
+            folder = fetch(snapshot_download, repository, allow_patterns=patterns) / inside
             if [*folder.glob(suffix)] or not (folder / CONFIG).is_file():
                 break
     except (OSError, ValueError) as error:

@@ -254,7 +254,7 @@ def test_finished_recordings_are_freed_without_garbage_collection():
     ({"temperature": -0.1}, "temperature: -0.1 is too small; allowed: 0 or more"),
     ({"temperature": float("inf")}, "temperature: inf; allowed: a finite number"),
     ({"compression_ratio_threshold": float("nan")}, "threshold: nan; allowed: a finite number"),
-    ({"temperature_increment_on_fallback": 0.0}, "on_fallback: 0.0; allowed: above 0"),
+    ({"temperature_increment_on_fallback": -0.2}, "on_fallback: -0.2 is too small; allowed: 0"),
     ({"best_of": 0}, "best_of: 0 is too small; allowed: 1 or more"),
     ({"clip_timestamps": (3.0, 1.0)}, r"clip_timestamps: 3.0,1.0; allowed: start,end"),
     ({"clip_timestamps": (-1.0,)}, "clip_timestamps: -1.0; allowed"),

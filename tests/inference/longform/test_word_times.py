@@ -182,3 +182,28 @@ def test_splitting_into_words_equals_openais(text, language):
         words = split_words(some, TEXT.decode, TEXT.tokens.end, language)
         expected = openai.split_to_word_tokens(some)
         assert ([text for text, _ in words], [ids for _, ids in words]) == expected
+
+
+@cases(
+    (" So 🙂", 1, [" So", " �"]),
+    (" So 🙂", 2, [" So", " �"]),
+    (" Yes 🙂 and no", None, [" Yes", " �", " and", " no"]),
+    ("👩‍👩‍👧", 1, None),
+)
+def test_half_a_character_loses_no_word(text, missing, expected):
+    """Tokens that are no whole character belong to the word before; every token is in a word."""
+    tokens = TOKENIZER.encode(text, add_special_tokens=False)
+    if missing is None:  # in the middle
+        emoji = TOKENIZER.encode(" 🙂", add_special_tokens=False)
+        first = next(at for at in range(len(tokens)) if tokens[at : at + 2] == emoji[:2])
+        del tokens[first + len(emoji) - 1]
+    else:
+        tokens = tokens[:-missing]
+    end = TEXT.tokens.end
+    for language in ("en", "ja"):
+        words = split_words([*tokens, end], TEXT.decode, end, language)
+        assert [one for _, own in words for one in own] == [*tokens, end]
+        assert words[-1] == (TEXT.decode([end]), [end])
+        assert "".join(word for word, _ in words[:-1]) == TEXT.decode(tokens)
+        if language == "en" and expected:
+            assert [word for word, _ in words[:-1]] == expected

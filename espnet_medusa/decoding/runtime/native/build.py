@@ -21,7 +21,8 @@ from pathlib import Path
 
 import torch  # noqa: F401  loads the OpenMP runtime that the kernels use
 
-from espnet_medusa.data.files.cache_folder import cache_folder, check_private, make_private
+from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.files.cache_folder import check_private, in_cache, make_private
 from espnet_medusa.data.options import check_choice
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,14 @@ TIMEOUT_S = 300
 
 class Unavailable(Exception):
     """Native kernels cannot be used; the message is the reason, in one line."""
+
+
+class Uncached(Unavailable):
+    """The kernels' folder cannot be used; the cause is an OSError."""
+
+
+def _uncached(error: Exception) -> Uncached:
+    return Uncached(f"kernels cannot be cached ({error})")
 
 
 @dataclass(frozen=True)
@@ -102,10 +111,29 @@ def open_best(sets: Sequence[InstructionSet]) -> ctypes.CDLL:
     if not sets:
         missing = ", ".join(sorted(AVX2.flags - processor_flags()))
         raise Unavailable(f"this processor lacks {missing}")
-    compiler, folder, reasons = find_compiler(), library_folder(cache_folder() / "kernels"), []
+    compiler = find_compiler()
+
+    def open_in(folder: Path) -> ctypes.CDLL:
+        try:
+            return _open_best_in(library_folder(folder), sets, compiler)
+        except Uncached as error:
+            raise error.__cause__ from None
+
+    try:
+        return in_cache("kernels", open_in)
+    except (OSError, InputError) as error:
+        raise _uncached(error) from error
+
+
+def _open_best_in(
+    folder: Path, sets: Sequence[InstructionSet], compiler: Sequence[str]
+) -> ctypes.CDLL:
+    reasons = []
     for instructions in sets:
         try:
             library = open_library(compiled(instructions, compiler, folder))
+        except Uncached:
+            raise
         except Unavailable as reason:
             reasons.append(f"{instructions.name}: {reason}")
         else:
@@ -130,7 +158,7 @@ def library_folder(folder: Path) -> Path:
     try:
         make_private(folder)
     except OSError as error:
-        raise Unavailable(f"kernels cannot be cached ({error})") from error
+        raise _uncached(error) from error
     return folder
 
 
@@ -158,7 +186,7 @@ def compiled(instructions: InstructionSet, compiler: Sequence[str], folder: Path
                 linked.replace(library)
         check_private(library)
     except OSError as error:
-        raise Unavailable(f"kernels cannot be cached ({error})") from error
+        raise _uncached(error) from error
     return library
 
 
