@@ -31,9 +31,9 @@ WAYS = {
     "beam, CTC": BEAM | {"drafter": "ctc", "draft_depth": 3},
 }  # fmt: skip
 READERS = {  # of drafts
-    "block": "search/drafting/decoder_steps.py: _draft",
-    "recurrent": "search/drafting/decoder_steps.py: read",
-    "attending": "runtime/chain_graph.py: chain",
+    "block": "decoding/search/drafting/decoder_steps.py: _draft",
+    "recurrent": "decoding/search/drafting/decoder_steps.py: read",
+    "attending": "decoding/runtime/chain_graph.py: _draft",
 }
 SPEECHES = [noise(length, length) for length in (16000, 9000, 4321)]
 ALL = "attending"
@@ -72,7 +72,10 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
     with pretended_cuda() as gpu:
         assert decode(experiments, heads, "cuda:0", WAYS[way]) == expected
     assert gpu.graphs and any(calls > 1 for _, calls in expected)
-    assert not any(place.startswith(("runtime/cuda_graph", "tree/node_")) for place in gpu.waits)
+    assert not any(
+        place.startswith(("decoding/runtime/cuda_graph", "decoding/tree/node_"))
+        for place in gpu.waits
+    )
 
 
 @pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
@@ -84,6 +87,6 @@ def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
         model = Speech2Text(experiment.config, experiment.model, device="cuda:0", **options)
         gpu.waits.clear()
         calls = max(one.statistics.decoder_calls for one in model.decode(SPEECHES))
-    assert gpu.waits.pop("tree/token_tree.py: download") == calls
+    assert gpu.waits.pop("decoding/tree/token_tree.py: download") == calls
     assert gpu.waits.pop(READERS[heads]) < calls
     assert all(count <= len(SPEECHES) for count in gpu.waits.values()), "once an utterance"

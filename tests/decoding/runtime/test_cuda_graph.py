@@ -52,7 +52,7 @@ def test_searches_equal_those_of_any_shape(seed, heads, search, device):
 def test_searches_on_a_mock_gpu(heads, search):
     with pretended_cuda() as gpu:
         test_searches_equal_those_of_any_shape(0, heads, search, "cuda:0")
-    fast = "runtime/cuda_graph", "tree/node_cache"
+    fast = "decoding/runtime/cuda_graph", "decoding/tree/node_cache"
     assert gpu.graphs and not any(place.startswith(fast) for place in gpu.waits)
 
 
