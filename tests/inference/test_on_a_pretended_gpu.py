@@ -33,7 +33,7 @@ WAYS = {
 READERS = {  # of drafts
     "block": "decoding/search/drafting/decoder_steps.py: _draft",
     "recurrent": "decoding/search/drafting/decoder_steps.py: read",
-    "attending": "decoding/runtime/chain_graph.py: chain",
+    "attending": "decoding/runtime/chain_graph.py: _draft",
 }
 SPEECHES = [noise(length, length) for length in (16000, 9000, 4321)]
 ALL = "attending"
