@@ -105,3 +105,15 @@ def test_quiet_recordings_have_segments():
     levels[100:150] = levels[300:400] = -20.0
     expected = segment_levels(levels)
     assert expected and segment_levels(levels - 52) == expected
+
+
+def test_channels_that_begin_to_cancel_in_a_joined_file(tmp_path, caplog):
+    alone = write_media(tmp_path / "a.aac", VOICE).read_bytes()
+    joined = tmp_path / "b.aac"
+    write_media(joined, np.stack([VOICE, -VOICE], axis=1))
+    joined.write_bytes(alone + joined.read_bytes())
+    samples, _ = read_audio(str(joined))
+    assert len(samples) / 16000 == pytest.approx(4.1, abs=0.3)
+    for half in np.array_split(samples, 2):
+        assert level_db(half) == pytest.approx(0, abs=2)
+    assert "its channels cancel each other" in caplog.messages[0]
