@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from espnet_medusa.data.audio.reader import MAX_AMPLITUDE
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import check_choice, parse_rate
 from espnet_medusa.data.threads import lock_of
@@ -36,11 +37,12 @@ class AudioLimits:
     window_s: float | None = None  # longest audio; None without limit
     padded: bool = False  # whether the encoder pads all audio to the window
     feature_size: int | None = None  # D of features (frames, D); None: the model reads samples
+    max_amplitude: float = MAX_AMPLITUDE  # of samples
 
     def read(self, speech: Any) -> torch.Tensor:
         """Return an array as a tensor (samples,), or features (frames, D).
 
-        Raise InputError for a path, another shape, integers, NaN or infinite values.
+        Raise InputError for a path, another shape, or as ``check_values``.
         """
         if isinstance(speech, str | os.PathLike):
             raise InputError(
@@ -50,11 +52,23 @@ class AudioLimits:
         if speech.dim() != dimensions:
             allowed = "(samples,), one channel" if dimensions == 1 else "(frames, features)"
             raise InputError(f"speech: has shape {tuple(speech.shape)}; allowed: {allowed}")
+        self.check_values(speech)
+        return speech
+
+    def check_values(self, speech: Any) -> None:
+        """Raise InputError for integers, NaN, infinite values, and samples far outside [-1, 1]."""
+        speech = torch.as_tensor(speech)
         if not speech.is_floating_point():
             raise InputError(f"speech: {speech.dtype}; allowed: floats, samples in [-1, 1]")
         if not speech.isfinite().all():
             raise InputError("speech: has NaN or infinite values; remove them")
-        return speech
+        if self.feature_size is None and speech.numel():
+            peak = float(speech.abs().max())
+            if peak > self.max_amplitude:
+                raise InputError(
+                    f"speech: reaches an amplitude of {peak:g}; allowed: samples in [-1, 1]; "
+                    "divide 16-bit integers by 32768"
+                )
 
     def frames(self, samples: int) -> int:
         """Return the number of 10 ms frames that the encoder reads, padding included."""
@@ -69,13 +83,16 @@ def audio_limits(encoder: torch.nn.Module, train_args: Namespace) -> AudioLimits
     Without both, a model was trained on features, which asr.sh extracts every 10 ms.
     """
     window_samples = getattr(encoder, "window_samples", None)
+    # ESPnet's preprocessing function may scale audio, such as to 32768.
+    scale = getattr(train_args, "speech_volume_normalize", None) or 1.0
+    scaled = {"max_amplitude": max(scale, MAX_AMPLITUDE)}
     if window_samples is not None:
         padded = getattr(encoder, "window", None) == WHISPER_WINDOW
-        return AudioLimits(SAMPLE_RATE_HZ, window_samples / SAMPLE_RATE_HZ, padded)
+        return AudioLimits(SAMPLE_RATE_HZ, window_samples / SAMPLE_RATE_HZ, padded, **scaled)
     if getattr(train_args, "frontend", None) is None and train_args.input_size is not None:
         return AudioLimits(FRAMES_PER_S, feature_size=train_args.input_size)
     rate = (getattr(train_args, "frontend_conf", None) or {}).get("fs", SAMPLE_RATE_HZ)
-    return AudioLimits(parse_rate(str(rate)))
+    return AudioLimits(parse_rate(str(rate)), **scaled)
 
 
 @dataclass(frozen=True)

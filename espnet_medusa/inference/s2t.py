@@ -27,7 +27,12 @@ from espnet_medusa.decoding.search.search_options import LengthLimits
 from espnet_medusa.decoding.search.state import SearchState
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.decoding.tree.proposer import DraftInput
-from espnet_medusa.inference.audio_batch import AudioBatch, SpeechEncoder, model_encoder
+from espnet_medusa.inference.audio_batch import (
+    AudioBatch,
+    SpeechEncoder,
+    audio_limits,
+    model_encoder,
+)
 from espnet_medusa.inference.batches import Utterance
 from espnet_medusa.inference.choose_search import full_scorers
 from espnet_medusa.inference.convert.experiment import CONFIG
@@ -193,6 +198,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             check_espnet_decodes(given, batch_size, decoder)
         else:
             self.beam_search = BatchInESPnet(espnet, self.search)
+        self.audio = audio_limits(network.encoder, self.s2t_train_args)
 
     statistics = PerThread(lambda speech2text: DecodingStatistics())  # of the thread's last call
 
@@ -294,6 +300,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             self.beam_search.clear()
         results = []
         for speech, condition in zip(speeches, conditions, strict=True):
+            self.audio.check_values(speech)
             for name in ("lang_sym", "task_sym"):
                 symbol = condition.get(name) or getattr(self, name)
                 if symbol not in self.converter.token2id:

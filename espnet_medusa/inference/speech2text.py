@@ -219,6 +219,7 @@ class Speech2Text(ESPnetSpeech2Text):
             decoding = self.decode([speech])[0]
             self.statistics = decoding.statistics
             return decoding.results
+        self.model.audio.check_values(speech)
         with lock_of(self.asr_model):
             started = time.perf_counter()
             results = super().__call__(speech)

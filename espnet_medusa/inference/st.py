@@ -95,8 +95,14 @@ class STSpeech2Text(ESPnetSpeech2Text):
             self._time(decoding.statistics, speech, seconds)
         return decodings
 
+    def __call__(self, speech: Speech) -> Any:
+        """Return ESPnet's results for (samples,) in [-1, 1] at the model's sample rate."""
+        self.audio.check_values(speech)
+        return super().__call__(speech)
+
     def _encode(self, speech: Speech) -> torch.Tensor:
         """Return the encoder output (S, D)."""
+        self.audio.check_values(speech)
         speech = torch.as_tensor(speech).to(self.device, getattr(torch, self.dtype))
         lengths = torch.tensor([len(speech)], device=self.device)
         with lock_of(self.st_model):

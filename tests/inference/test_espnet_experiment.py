@@ -100,6 +100,8 @@ def test_espnets_search_decodes_with_unsupported_options(name, options, reason, 
     options = files(folders[name]) | {"beam_size": 2} | options
     ours = Speech2Text(**options)
     assert ours.search is None
+    for unscaled in (32768 * speeches()[0], np.ones(8000, np.int16)):
+        assert_refused(r"speech: .*; allowed: .*samples in \[-1, 1\]", ours, unscaled)
     assert "ESPnet's own search decodes, one utterance at a time" in caplog.text
     assert reason in caplog.text
     if not {"streaming", "time_sync"} & options.keys():  # which ESPnet 202511 itself stumbles over

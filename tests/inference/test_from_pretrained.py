@@ -72,6 +72,7 @@ def test_bad_arrays_and_arguments_are_refused(case):
         ("a.flac", "speech: 'a.flac'; allowed: samples; for files: espnet_medusa.transcribe"),
         (Path("a.flac"), "speech: 'a.flac'; allowed: samples"),
         (noise(0) / 0, "speech: has NaN or infinite values"),
+        (noise(0) * 32768, r"an amplitude of [1-9]\d{3,}.*; allowed: samples in \[-1, 1\]; divide"),
     ):
         assert_refused(message, model, speech)
         for skip in (False, True):

@@ -344,3 +344,15 @@ def test_translation_by_ctc_has_statistics_of_its_own(tmp_path):
     assert first.statistics.audio_seconds != second.statistics.audio_seconds
     assert [one.statistics.decoder_calls for one in (first, second)] == [0, 0]
     assert first.statistics.words == len(first.results[0][0].split())
+
+
+@pytest.mark.parametrize("options", [{}, {"ctc_greedy": True}])
+def test_integers_and_unscaled_samples_are_refused(options, files, tmp_path):
+    translation = STSpeech2Text(**make_st_experiment(tmp_path, 1), **options)
+    for model in (S2TSpeech2Text(**files), translation):
+        for speech, message in (
+            (noise(0) * 32768, r"amplitude of \d+.*; allowed: samples in \[-1, 1\]"),
+            ((noise(0) * 32768).astype(np.int16), "speech: torch.int16; allowed: floats"),
+        ):
+            assert_refused(message, model, speech)
+            assert_refused(message, model.decode, [noise(0), speech])

@@ -16,12 +16,12 @@ SILENCE_BLOCK = 1 << 16  # samples
 class FrameConverter:
     """Converts frames to interleaved float32 (samples, channels).
 
-    All blocks have one rate and the channels of the first frame: joined files may differ in both.
+    All blocks have one rate. Joined files may differ in channels: FFmpeg would mix them down, and
+    opposite phases would cancel each other.
     """
 
     def __init__(self, rate_hz: int) -> None:
         self.rate_hz = rate_hz
-        self.layout: av.AudioLayout | None = None  # of the first frame
         self.resampler: av.AudioResampler | None = None
         self.kind: tuple | None = None  # of the last frame
 
@@ -32,12 +32,12 @@ class FrameConverter:
         kind = (frame.format.name, frame.layout.name, frame.sample_rate)
         if kind != self.kind:
             yield from self.flush()
-            self.layout, self.kind = self.layout or frame.layout, kind
+            self.kind = kind
             # Not planar: for 8 channels and more PyAV counts planes that do not exist.
-            self.resampler = av.AudioResampler("flt", self.layout, self.rate_hz)
+            self.resampler = av.AudioResampler("flt", frame.layout, self.rate_hz)
         for start in range(0, silence, SILENCE_BLOCK):
             count = min(SILENCE_BLOCK, silence - start)
-            yield np.zeros((count, self.layout.nb_channels), dtype=np.float32)
+            yield np.zeros((count, frame.layout.nb_channels), dtype=np.float32)
         frame.pts = None  # the resampler does not fill gaps
         yield from map(_samples, self.resampler.resample(frame))
 

@@ -16,6 +16,7 @@ from espnet_medusa.data.audio.container import (
     may_be_longer,
     missing_bytes,
 )
+from espnet_medusa.data.audio.downmix import Downmix
 from espnet_medusa.data.audio.media_file import MediaError, MediaFile
 from espnet_medusa.data.audio.reading import REFUSE, STRICT, AudioReading, Damage
 from espnet_medusa.data.audio.source import (
@@ -83,7 +84,7 @@ def read_audio(
     max_duration_s: float | None = None,
     reading: AudioReading = STRICT,
 ) -> tuple[np.ndarray, int]:
-    """Read a wav.scp value; channels are averaged.
+    """Read a wav.scp value; channels are mixed as by `Downmix`.
 
     Args:
         entry: Path of any file that libsndfile or FFmpeg reads, `x.ark:offset`, or `command |`;
@@ -104,7 +105,7 @@ def read_audio(
     if len(columns) > 1:
         part = {"start_s": start_s, "end_s": end_s, "max_duration_s": max_duration_s}
         part["reading"] = reading
-        return _average(entry, [read_audio(column, **part) for column in columns])
+        return _join(entry, [read_audio(column, **part) for column in columns])
     source = open_source(entry, allow_pipes)
     with source.open() as stream:
         unwritten = find_unwritten_length(stream, source.size_bytes) is not None
@@ -160,14 +161,16 @@ def _read(
             return _decode(source, media, start, end, max_duration_s), info.rate_hz
 
 
-def _average(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, int]:
-    """Average channels (N,) with their rates, which must be equal."""
+def _join(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, int]:
+    """Mix channels (N,) with their rates, which must be equal."""
     sizes = [(len(samples), rate_hz) for samples, rate_hz in channels]
     if len({*sizes}) > 1:
         found = ", ".join(f"{count} at {rate_hz} Hz" for count, rate_hz in sizes)
         reason = f"{entry}: the files differ in samples ({found})"
         raise AudioError(reason, "give channels of one recording, or join the files before")
-    return np.mean([samples for samples, _ in channels], axis=0), sizes[0][1]
+    downmix = Downmix(sizes[0][1])
+    downmix.add(np.stack([samples for samples, _ in channels], axis=1))
+    return downmix.finish(entry), sizes[0][1]
 
 
 def _read_damaged(
@@ -275,16 +278,17 @@ def _decode(
     max_duration_s: float | None,
     damage: Damage | None = None,
 ) -> np.ndarray:
-    """Decode samples [start, end) and average channels; returns float32 (N,).
+    """Decode samples [start, end) and mix channels; returns float32 (N,).
 
     Stops soon after ``max_duration_s`` if the header has no length, and with ``damage`` at an error
     instead of raising it.
     """
-    info, blocks, count = _info(sound), [], 0
+    info, count = _info(sound), 0
+    downmix = Downmix(info.rate_hz)
     limit = None if max_duration_s is None else round(max_duration_s * info.rate_hz)
     try:
         for block in _blocks(sound, start, end):
-            blocks.append(block.mean(axis=1))
+            downmix.add(block)
             count += len(block)
             if limit is not None and count > limit:
                 message = f"lasts longer than the {max_duration_s:g} s that are allowed"
@@ -295,14 +299,14 @@ def _decode(
         if damage is None:
             problem = f"{source.name}: is corrupt or truncated ({sndfile_reason(error)})"
             raise DamagedError(problem, info.duration_s) from error
-    samples = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
+    samples = downmix.finish(source.name)
     expected = None if end is None or isinstance(sound, MediaFile) else end - start
     if expected is not None and damage is None and len(samples) < expected:
         tolerance = MP3_FRAME_SAMPLES if info.subtype.startswith("MPEG") else 0
         if len(samples) < expected - tolerance:
             sizes = f"{len(samples)} of {expected} samples"
             raise DamagedError(f"{source.name}: is truncated ({sizes})", info.duration_s)
-    return samples.astype(np.float32, copy=False)
+    return samples
 
 
 def _blocks(sound: Sound, start: int, end: int | None) -> Iterator[np.ndarray]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from espnet_medusa.data.audio.downmix import Downmix
 from espnet_medusa.data.audio.reader import SNDFILE_ERRORS, sndfile_reason
 from espnet_medusa.data.audio.source import COPY_AGAIN, AudioError
 from espnet_medusa.data.options import check_above
@@ -24,11 +25,13 @@ MARGIN_S = 0.15  # part of the pauses that a segment includes at either end
 # speech. Otherwise the threshold is SILENCE_LEVEL between their levels (0: quiet, 1: loud).
 CONTRAST_DB = 10.0
 SILENCE_LEVEL = 0.4
-SILENCE_DB = -70.0  # frames below are always silent, in dB of full scale
+# Frames below are silent, in dB of full scale, except in a recording that is nearly as quiet.
+SILENCE_DB = -70.0
+QUIET_DB = 20.0  # its loud frames are at most this much above SILENCE_DB
 
 
 def read_levels(path: str | Path, start_s: float = 0.0, end_s: float | None = None) -> np.ndarray:
-    """Measure the level of each frame of a recording; channels are averaged.
+    """Measure the level of each frame of a recording; channels are mixed.
 
     Return decibels relative to full scale, float (F,); the last frame may be shorter. Raise
     AudioError if the audio cannot be read to its end.
@@ -45,7 +48,9 @@ def read_levels(path: str | Path, start_s: float = 0.0, end_s: float | None = No
                 if not len(block):
                     break
                 left -= len(block)
-                levels.append(_levels_of(block.mean(axis=1), size))
+                downmix = Downmix(sound.samplerate)
+                downmix.add(block)
+                levels.append(_levels_of(downmix.finish(), size))
     except SNDFILE_ERRORS as error:
         reason = f"{path}: cannot be read to its end ({sndfile_reason(error)})"
         raise AudioError(reason, COPY_AGAIN) from error
@@ -99,6 +104,7 @@ def _find_speech(levels: np.ndarray) -> list[tuple[int, int]]:
     quiet, loud = np.percentile(levels, [5, 95])
     threshold = SILENCE_DB
     if loud - quiet >= CONTRAST_DB:
+        threshold = min(threshold, loud - QUIET_DB)
         threshold = max(threshold, quiet + SILENCE_LEVEL * (loud - quiet))
     silent = levels < threshold
     edges = np.flatnonzero(np.diff(np.pad(silent, 1)))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+from espnet_medusa.data.audio.quiet_parts import raise_quiet_parts
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import check_above, check_at_least
 
@@ -110,9 +111,9 @@ class SpeechActivity:
 
     @classmethod
     def of(cls, samples: np.ndarray | torch.Tensor) -> SpeechActivity:
-        """Compute the probabilities of (samples,) in [-1, 1] at 16 kHz."""
-        samples = torch.as_tensor(samples).float().cpu()
-        return cls(load_silero().probabilities(samples).numpy(), len(samples))
+        """Compute the probabilities of (samples,) in [-1, 1] at 16 kHz, also of quiet ones."""
+        samples = raise_quiet_parts(torch.as_tensor(samples).float().cpu().numpy())
+        return cls(load_silero().probabilities(torch.from_numpy(samples)).numpy(), len(samples))
 
     def new_speech_s(self, start_s: float, end_s: float) -> float | None:
         """Return the start of the first speech in a span; None: there is no speech.

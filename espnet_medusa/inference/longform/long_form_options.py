@@ -95,7 +95,10 @@ class LongFormOptions:
         group=WINDOWS,
     )
     skip_silence: bool = option(
-        False, "leave out windows in which voice activity detection finds no speech", group=SILENCE
+        False,
+        "detect voice activity: windows without speech are left out, long pauses merged, and texts "
+        "without timestamps that end early continued",
+        group=SILENCE,
     )
     max_initial_timestamp: float | None = option(
         1.0, "latest start of a window's first segment, in seconds", group=WINDOWS
@@ -182,6 +185,11 @@ class LongFormOptions:
             return [self.temperature]
         count = max(math.floor((HOTTEST + 1e-6 - self.temperature) / step), 0)
         return [self.temperature + attempt * step for attempt in range(count + 1)]
+
+    @property
+    def detects_speech(self) -> bool:
+        """Whether voice activity is detected."""
+        return self.skip_silence or self.vad_filter
 
     @property
     def needs_decoder_module(self) -> bool:

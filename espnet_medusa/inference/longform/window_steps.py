@@ -117,7 +117,7 @@ class WindowSteps:
     def detect_speech(self, running: RunningRecording, recording: LongRecording) -> None:
         """Find the speech, if an option needs it, and choose whether segments get times."""
         options = self.options
-        if options.skip_silence or options.vad_filter or options.without_timestamps is None:
+        if options.detects_speech:
             running.speech = SpeechActivity.of(recording.samples)
         short = recording.frames <= self.decoder.window_frames and not options.vad_filter
         without = options.without_timestamps
@@ -199,7 +199,8 @@ class WindowSteps:
                 break
         decodings = [choose_attempt(one, self.options) for one in attempts]
         ended = decodings
-        if self.options.without_timestamps is None and self.decoder.clock.count:
+        timed = self.decoder.clock.count and self.options.detects_speech
+        if self.options.without_timestamps is None and timed:
             text_ends_s = partial(self.decoder.text_ends_s, encoded)
             ended = find_early_ends(pairs, decodings, text_ends_s)
         # From here on nothing fails, so that no window is counted twice.

@@ -8,6 +8,7 @@ from refusals import refuses
 from tones import chords, lay_out, say
 
 from espnet_medusa.data.audio import voice_activity
+from espnet_medusa.data.audio.quiet_parts import raise_quiet_parts
 from espnet_medusa.data.audio.voice_activity import SpeechActivity, SpeechDetector, VadParameters
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
@@ -95,3 +96,49 @@ def test_silence_noise_and_chords_are_no_speech():
 )
 def test_bad_parameters_are_refused(parameters):
     VadParameters(**parameters)
+
+
+def in_16_bit(samples: np.ndarray, level_db: float) -> np.ndarray:
+    scaled = samples * 10 ** (level_db / 20) / np.sqrt(np.mean(samples**2))
+    return (np.round(scaled * 32768) / 32768).astype(np.float32)
+
+
+@pytest.mark.parametrize("level_db", [-64, -70, -78])
+def test_quiet_speech_is_speech(talk, level_db):
+    samples, places = talk
+    find = SpeechDetector(VadParameters(min_silence_duration_ms=1000), 30.0)
+    normal = SpeechActivity.of(samples)
+    quiet = SpeechActivity.of(in_16_bit(samples, level_db))
+    assert np.array(find(quiet)) == pytest.approx(np.array(places), abs=NEAR_S)
+    for start_s, end_s in places:
+        assert quiet.speech_s(start_s, end_s) > 0.9 * normal.speech_s(start_s, end_s)
+
+
+def test_quiet_speech_near_a_click_and_in_a_loud_recording_is_speech(talk):
+    samples, places = talk
+    quiet, find = in_16_bit(samples, -78), SpeechDetector(VadParameters(), 30.0)
+    quiet[20_000:20_020] = 0.9  # more than 0.5 s before the first speech
+    joined = np.concatenate((quiet, np.zeros(10 * 16000, np.float32), samples))
+    speech = SpeechActivity.of(joined)
+    for start_s, end_s in places:
+        assert speech.speech_s(start_s, end_s) > 0.7 * (end_s - start_s)
+    assert find(speech)[-1][1] <= len(joined) / 16000
+
+
+@pytest.mark.parametrize("level_db", [-20, -64, -78, -90])
+def test_noise_at_any_level_is_no_speech(level_db):
+    noise = np.random.default_rng(1).standard_normal(160_000).astype(np.float32)
+    find = SpeechDetector(VadParameters(), 30.0)
+    for samples in (noise, np.cumsum(noise) - np.linspace(0, noise.sum(), len(noise))):
+        assert find(SpeechActivity.of(in_16_bit(samples, level_db))) == []
+
+
+def test_only_quiet_parts_are_amplified(talk):
+    samples = talk[0]
+    assert raise_quiet_parts(samples) is samples
+    for length in (0, 1, 511, 16384, 40_000):
+        raised = raise_quiet_parts(samples[:length] * np.float32(1e-3))
+        assert raised.shape == (length,) and raised.dtype == np.float32
+    raised = raise_quiet_parts(in_16_bit(samples, -70))
+    assert -50 < 10 * np.log10(np.mean(raised**2)) < -25
+    assert not raise_quiet_parts(np.zeros(40_000, np.float32)).any()

@@ -18,6 +18,7 @@ from espnet_medusa.inference.longform import early_ends
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import Row
 from espnet_medusa.inference.longform.window import Window
+from espnet_medusa.inference.longform.window_steps import WindowSteps
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import WhisperWindows
 
@@ -88,6 +89,8 @@ def decoded(both, monkeypatch):
         monkeypatch.setattr(early_ends, "LEAST_PROBABLE", least)
         samples = [noise_and_silence(SECONDS - number, number) for number in range(count)]
         options = {"no_speech_threshold": None, "without_timestamps": None} | options
+        options = {"skip_silence": True} | options
+        monkeypatch.setattr(WindowSteps, "_skip_silence", lambda steps, passage, window: window)
         given = LongFormOptions(temperature_increment_on_fallback=None, **options)
         return decode_samples(both[1], samples, given, count), asked
 

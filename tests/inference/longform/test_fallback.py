@@ -112,6 +112,17 @@ def test_windows_without_speech_are_skipped(decoded):
     assert silent.error is None and silent.text == "" and silent.segments == []
 
 
+@pytest.mark.parametrize("without_timestamps", [None, False, True])
+def test_voice_activity_that_is_off_does_not_run(without_timestamps, speech2text, monkeypatch):
+    monkeypatch.setattr(SpeechActivity, "of", lambda samples: pytest.fail("it runs"))
+    batches = record_calls(monkeypatch, WhisperWindows, "encode", lambda *given: given[-1])
+    options = {"no_speech_threshold": None, "without_timestamps": without_timestamps}
+    given = LongFormOptions(**options, temperature_increment_on_fallback=None)
+    recording = decode_samples(speech2text, [noise_and_silence(9, 1)], given)[0]
+    assert recording.error is None and recording.segments
+    assert not any(window.pauses for batch in batches for _, window in batch)
+
+
 def test_only_an_attempt_with_another_after_it_is_stopped(decoded):
     _, attempts = decoded(8, None, compression_ratio_threshold=0.01)
     assert [one.temperature for one in attempts[:6]] == LongFormOptions().temperatures
