@@ -40,7 +40,7 @@ class MedusaASRTask(ASRTask):
 
         Raise InputError if ``ngpu`` is not 0 and there is no GPU.
         """
-        if args.ngpu and not torch.cuda.is_available():
+        if getattr(args, "ngpu", 0) and not torch.cuda.is_available():
             raise InputError(f"--ngpu {args.ngpu}: torch finds no GPU here; allowed: 0, the CPU")
         if getattr(args, "use_deepspeed", False):
             cls.trainer = Trainer

@@ -48,7 +48,7 @@ def _damage(path: Path, good: str) -> None:
 BAD_LINES: dict[str, tuple[Callable[[Path, str], object] | None, str, str, str]] = {
     "missing": (None, "{path}", WHOLE, "cannot be read (No"),
     "folder": (lambda path, _: path.mkdir(), "{path}", WHOLE, "is a folder"),
-    "wrong_magic": (_damage, "{path}", WHOLE, "is no audio that"),
+    "wrong_magic": (_damage, "{path}", WHOLE, "is corrupt or truncated"),
     "too_long": (_write_long, "{path}", WHOLE, "more than the 30 s"),
     "after_the_ark": (
         lambda path, _: path.write_bytes(b"key AUDIO"), "{path}:1000000", WHOLE,

@@ -13,9 +13,9 @@ from ctranslate2_folder import CONFIG, save_ctranslate2
 from experiment import noise
 from openai_whisper import noise_and_silence
 from refusals import exit_status
-from tiny_whisper import tiny_config
-from transformers import GenerationConfig, WhisperForConditionalGeneration
-from transformers_whisper import features_of, tiny_whisper
+from tiny_whisper import BYTES, save_tokenizer_of_bytes, save_whisper_of_bytes, tiny_config
+from transformers import AutoTokenizer, GenerationConfig, WhisperForConditionalGeneration
+from transformers_whisper import features_of
 
 from espnet_medusa import Speech2Text
 from espnet_medusa.bin import convert, transcribe
@@ -30,8 +30,10 @@ from espnet_medusa.networks.whisper.transcript import TranscriptText, split_word
 
 END, TIMES = 50257, range(50364, 51865)
 SHORT = {"search": "greedy", "maxlenratio": -12, "language": "de"}
-PROMPT = [50258, 50261, 50359, 50363]  # start, de, transcribe, no timestamps
-WHISPERS = {"no_timestamps_token_id": 50363, "is_multilingual": True}
+# Of a tokenizer of bytes: the prompt in German, and the first time.
+PROMPT = [BYTES + 1, BYTES + 2, BYTES + 5, BYTES + 10]
+FIRST_TIME = BYTES + 11
+WHISPERS = {"no_timestamps_token_id": PROMPT[-1], "is_multilingual": True}
 
 
 def write(folder: Path, name: str, **fields) -> None:
@@ -42,8 +44,22 @@ def write(folder: Path, name: str, **fields) -> None:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    return folder, tiny_whisper(folder, seed=5)
+    """A folder with a tokenizer of bytes, and transformers' model of it."""
+    folder = save_whisper_of_bytes(tmp_path_factory.mktemp("tiny"), 5, True, hidden_size=32)
+    return folder, WhisperForConditionalGeneration.from_pretrained(folder).eval()
+
+
+@pytest.fixture(scope="module")
+def tokens(tiny):
+    found = read_whisper_tokens(AutoTokenizer.from_pretrained(tiny[0]))
+    assert found.prompt("de") == PROMPT and found.times[0] == FIRST_TIME
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tiny):
+    """The text of the unchanged checkpoint."""
+    return ours(tiny[0])
 
 
 @pytest.fixture
@@ -70,21 +86,23 @@ def ours(folder: Path, **options) -> list[int]:
 
 
 @cases(
-    ({"eos_token_id": [END]},), ({"eos_token_id": [END, 51000]},), ({"eos_token_id": None},),
+    ({"eos_token_id": [BYTES]},), ({"eos_token_id": [BYTES, FIRST_TIME]},),
+    ({"eos_token_id": None},),
     ({"eos_token_id": []},), ({"pad_token_id": [0, 1]},), ({"pad_token_id": 99999},),
-    ({"decoder_start_token_id": [50258]},), ({"decoder_start_token_id": None},),
+    ({"decoder_start_token_id": PROMPT[:1]},), ({"decoder_start_token_id": None},),
     ({"bos_token_id": None},),
 )  # fmt: skip
-def test_ids_of_the_generation_config(fields, tiny, copied):
+def test_ids_of_the_generation_config(fields, whole, copied):
     write(copied, "generation_config.json", **fields)
-    assert ours(copied) == ours(tiny[0]) != []
+    assert ours(copied) == whole != []
     for name in fields:
         write(copied, "config.json", **{name: 77})  # the generation config has precedence
     expected = ours(copied)
     if fields == {"eos_token_id": None} or fields == {"eos_token_id": []}:
-        assert read_config(converted(copied) / "config.yaml", "")["model_conf"]["sym_eos"] == "n"
+        config = read_config(converted(copied) / "config.yaml", "")
+        assert config["model_conf"]["sym_eos"] == config["token_list"][77]
     elif "decoder_start_token_id" not in fields or fields["decoder_start_token_id"]:
-        assert expected == ours(tiny[0])
+        assert expected == whole
 
 
 def converted(folder: Path) -> Path:
@@ -94,17 +112,14 @@ def converted(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_text_ends_at_each_of_several_end_symbols(tiny, copied, beam_size, caplog):
-    whole = ours(tiny[0])
+def test_a_text_ends_at_each_of_several_end_symbols(whole, tokens, copied, beam_size, caplog):
     other = whole[4]
-    write(copied, "generation_config.json", eos_token_id=[END, other])
-    expected = theirs(
-        copied, suppress_tokens=_tokens().suppressed, begin_suppress_tokens=[220, END]
-    )
+    write(copied, "generation_config.json", eos_token_id=[BYTES, other])
+    expected = theirs(copied, **suppressed(tokens))
     assert expected == whole[: whole.index(other)]
     options = {} if beam_size == 1 else {"search": "beam", "beam_size": beam_size}
     found = ours(copied, **options)
-    assert other not in found and END not in found
+    assert other not in found and BYTES not in found
     if beam_size == 1:
         assert found == expected
         assert ours(copied, decoder_precision="int8")[:1] == expected[:1]
@@ -113,21 +128,21 @@ def test_a_text_ends_at_each_of_several_end_symbols(tiny, copied, beam_size, cap
     assert again(noise(0))[0][2] == found
 
 
-def test_another_start_symbol_starts_the_prompt(copied):
-    write(copied, "generation_config.json", decoder_start_token_id=END)
+def suppressed(tokens) -> dict[str, list[int]]:
+    return {
+        "suppress_tokens": tokens.suppressed, "begin_suppress_tokens": tokens.begin_suppressed
+    }
+
+
+def test_another_start_symbol_starts_the_prompt(tokens, copied):
+    write(copied, "generation_config.json", decoder_start_token_id=BYTES)
     model = Speech2Text.from_pretrained(str(copied), **SHORT)
     [(_, _, found, hypothesis)] = model(noise(0))
-    assert hypothesis.yseq.tolist()[:4] == [END, *PROMPT[1:]]
-    options = {"suppress_tokens": _tokens().suppressed, "begin_suppress_tokens": [220, END]}
-    assert found == theirs(copied, [END, *PROMPT[1:]], **options)
+    assert hypothesis.yseq.tolist()[:4] == [BYTES, *PROMPT[1:]]
+    assert found == theirs(copied, [BYTES, *PROMPT[1:]], **suppressed(tokens))
 
 
-def _tokens():
-    return read_whisper_tokens(make_tokenizer(51865))
-
-
-def test_suppressed_tokens_are_the_checkpoints(tiny, copied, caplog):
-    whole = ours(tiny[0])
+def test_suppressed_tokens_are_the_checkpoints(whole, copied, caplog):
     lists = {"suppress_tokens": [*{*whole[:3]}], "begin_suppress_tokens": whole[:1]}
     write(copied, "generation_config.json", **WHISPERS, **lists)
     expected = theirs(copied)
@@ -137,10 +152,10 @@ def test_suppressed_tokens_are_the_checkpoints(tiny, copied, caplog):
     conf = read_config(exp / "config.yaml", "")["decoder_conf"]
     assert {name: conf[name] for name in lists} == lists
     assert Speech2Text(asr_model_file=exp / "model.pth", **SHORT)(noise(0))[0][2] == expected
-    write(copied, "generation_config.json", suppress_tokens=[-1, END, 99999, *whole[:1]])
+    write(copied, "generation_config.json", suppress_tokens=[-1, BYTES, 99999, *whole[:1]])
     model = Speech2Text.from_pretrained(str(copied), **SHORT)
     assert model.model.options.suppress_tokens == whole[:1]
-    assert "suppress_tokens: ignored: [-1, 50257, 99999]" in caplog.text
+    assert f"suppress_tokens: ignored: [-1, {BYTES}, 99999]" in caplog.text
 
 
 @cases(
@@ -157,17 +172,24 @@ def test_a_checkpoint_without_suppressed_tokens(generation, config, copied):
     assert ours(copied) == theirs(copied)
 
 
-def test_suppressed_tokens_of_a_config_without_generation_config(copied):
+def test_suppressed_tokens_of_a_config_without_generation_config(whole, copied):
     (copied / "generation_config.json").unlink()
-    whole = ours(copied)
+    assert ours(copied) == whole
     write(copied, "config.json", suppress_tokens=whole[:2], begin_suppress_tokens=[220])
     assert ours(copied) == theirs(copied) != whole
     options = Speech2Text.from_pretrained(str(copied), suppress_tokens=[], **SHORT).model.options
     assert (options.suppress_tokens, options.begin_suppress_tokens) == ([], [220])
 
 
+def ctranslate2_of(tiny, folder: Path) -> Path:
+    save_ctranslate2(folder, tiny[1])
+    shutil.copy(tiny[0] / "tokenizer.json", folder)
+    write(folder, "config.json", lang_ids=PROMPT[1:2])
+    return folder
+
+
 def test_suppressed_tokens_of_ctranslate2(tiny, tmp_path):
-    folder = save_ctranslate2(tmp_path / "ct2", tiny[1])
+    folder = ctranslate2_of(tiny, tmp_path / "ct2")
     options = Speech2Text.from_pretrained(str(folder), **SHORT).model.options
     assert options.suppress_tokens == CONFIG["suppress_ids"]
     assert options.begin_suppress_tokens == CONFIG["suppress_ids_begin"]
@@ -179,7 +201,7 @@ def test_alignment_heads_of_another_model(kind, heads, tiny, copied, caplog):
     """A student with its teacher's generation config, as in whisperkittools 45."""
     file = copied / "generation_config.json"
     if kind == "ctranslate2":
-        copied = save_ctranslate2(copied.parent / "ct2", tiny[1])
+        copied = ctranslate2_of(tiny, copied.parent / "ct2")
         file = copied / "config.json"
     write(copied, file.name, alignment_heads=heads)
     model = Speech2Text.from_pretrained(str(copied), **SHORT)
@@ -271,6 +293,7 @@ def test_tokens_and_words_of_added_tokens():
 
 
 UNTIMED = ["--skip_silence", "false", "--language", "de", "--device", "cpu", "--beam_size", "1"]
+UNTIMED += ["--temperature_increment_on_fallback", "none"]
 
 
 @pytest.mark.parametrize("vocab_size", [50364, 50368])
@@ -287,28 +310,29 @@ def test_a_vocabulary_without_timestamps(vocab_size, tmp_path, monkeypatch):
     assert are_below(model(noise(0))[0][2], 50257)
     assert {*model.model.options.suppress_tokens} >= {*range(50364, vocab_size)}
     samples = noise_and_silence(40, 1)
-    for without in (None, True, False):
-        segments = [*model.transcribe(samples, without_timestamps=without)]
+    once = {"temperature_increment_on_fallback": None}
+    for without, more in ((None, {}), (True, once), (False, once)):
+        segments = [*model.transcribe(samples, without_timestamps=without, **more)]
         assert "".join(segment.text for segment in segments)
         assert any(segment.words for segment in segments) is (without is not True)
         assert all(0 <= segment.start_s <= segment.end_s <= 40 for segment in segments)
     soundfile.write(tmp_path / "a.wav", samples, 16000)
-    for name in ("txt", "srt", "json"):
-        given = [str(tmp_path / "a.wav"), "--model", str(folder), "--output_format", name]
-        assert exit_status(transcribe.main, *given, "--output_dir", tmp_path / name, *UNTIMED) == 0
-        assert (tmp_path / name / f"a.{name}").read_text().strip()
-    assert "-->" in (tmp_path / "srt" / "a.srt").read_text()
+    for kind, names in {"txt": ["txt"], "all": ["txt", "srt", "json"]}.items():
+        given = [str(tmp_path / "a.wav"), "--model", str(folder), "--output_format", kind]
+        assert exit_status(transcribe.main, *given, "--output_dir", tmp_path / kind, *UNTIMED) == 0
+        assert all((tmp_path / kind / f"a.{name}").read_text().strip() for name in names)
+    assert "-->" in (tmp_path / "all" / "a.srt").read_text()
 
 
 def test_a_tokenizer_that_ends_before_the_timestamps(copied):
     """As in some folders of tiny.en: the model has them, the tokenizer does not."""
-    make_tokenizer(50364).save_pretrained(copied)
-    exp = converted(copied)
+    save_tokenizer_of_bytes(copied, ("de", "en", "fr"))
+    exp, times = converted(copied), range(FIRST_TIME, FIRST_TIME + len(TIMES))
     for model in (
         Speech2Text.from_pretrained(str(copied), **SHORT),
         Speech2Text(asr_model_file=exp / "model.pth", **SHORT),
     ):
-        assert model.whisper.tokens.times == TIMES
-        assert not {*TIMES} & {*model.model.options.suppress_tokens}
+        assert model.whisper.tokens.times == times
+        assert not {*times} & {*model.model.options.suppress_tokens}
         segments = [*model.transcribe(noise_and_silence(4, 0))]
-        assert {*TIMES} & {token for segment in segments for token in segment.tokens}
+        assert {*times} & {token for segment in segments for token in segment.tokens}

@@ -16,7 +16,7 @@ from espnet_medusa.data.audio.reader import read_audio
 from espnet_medusa.data.audio.source import source_paths
 from espnet_medusa.data.command_line import run_main
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.data.files.output_folder import fingerprint, is_up_to_date, staged_output
+from espnet_medusa.data.files.output_folder import digest_of_inputs, is_up_to_date, staged_output
 from espnet_medusa.data.kaldi.data_dir import make_spk2utt
 from espnet_medusa.data.kaldi.table import read_table, sort_ids, write_table
 
@@ -78,7 +78,7 @@ def join_chapters(data_dir: Path, output_dir: Path) -> int:
     chapters = chapters_of([*audio])
     tables = [data_dir / name for name in ("wav.scp", "text", "utt2lang")]
     files = [Path(path) for entry in audio.values() for path in source_paths(entry)]
-    made_from = fingerprint([path for path in tables if path.is_file()], files, {})
+    made_from = digest_of_inputs([path for path in tables if path.is_file()], files, {})
     if not is_up_to_date(output_dir, made_from):
         with staged_output(output_dir, made_from) as staging:
             for chapter, keys in chapters.items():
