@@ -129,9 +129,7 @@ def test_a_text_ends_at_each_of_several_end_symbols(whole, tokens, copied, beam_
 
 
 def suppressed(tokens) -> dict[str, list[int]]:
-    return {
-        "suppress_tokens": tokens.suppressed, "begin_suppress_tokens": tokens.begin_suppressed
-    }
+    return {"suppress_tokens": tokens.suppressed, "begin_suppress_tokens": tokens.begin_suppressed}
 
 
 def test_another_start_symbol_starts_the_prompt(tokens, copied):
