@@ -154,7 +154,7 @@ def main(cmd: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--base", default="HEAD", help="revision to compare with")
-    parser.add_argument("--seconds", type=float, default=80.0, help="limit, on two cores")
+    parser.add_argument("--seconds", type=float, default=60.0, help="limit, on two cores")
     options = parser.parse_args(cmd)
     paths = changed_files(options.base)
     seconds = json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.is_file() else {}
