@@ -18,6 +18,15 @@ sys.path[:0] = map(str, [*FOLDERS, *sorted(ROOT.glob("egs/*/asr1/local"))])
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # unknown names fail without a request
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Start the server of recipes' processes while xdist's workers collect all tests."""
+    of_all = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if of_all and hasattr(session.config, "workerinput"):
+        import warm_python
+
+        warm_python.environment()
+
+
 def pytest_collection_finish() -> None:
     """Run one thread, and spend less time on garbage collection: not on what is imported by now.
 

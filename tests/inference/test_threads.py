@@ -16,6 +16,7 @@ from experiment import make_experiment, noise, speeches
 from openai_whisper import ctc_whisper, noise_and_silence
 from stock_experiment import files, make_untrained, stock_experiment
 from tiny import VOCAB_SIZE, random_encoder_out, tiny_decoder
+from waiting import full_length
 
 from espnet_medusa.data.threads import PerThread
 from espnet_medusa.decoding.runtime import cross_attention
@@ -112,7 +113,7 @@ def nbest_with_text(results):
     return [(*entry[:-1], entry[-1].yseq.tolist(), float(entry[-1].score)) for entry in results]
 
 
-@pytest.mark.parametrize("name", ["words", "hallucinations"])
+@pytest.mark.parametrize("name", ["words", *full_length("hallucinations")])
 def test_words(whisper, name):
     assert_alone_and_together([transcriber(whisper, one, CALLS[name]) for one in SAMPLES])
 
@@ -128,17 +129,18 @@ def test_a_draft_model(whisper, beam_size):
     assert_alone_and_together([caller(model, one) for one in SAMPLES])
 
 
-@cases(
-    ({"search": "greedy"},),
-    ({"search": "greedy", "decoder_precision": "int8"},),
-    ({"search": "greedy", "acceptance": "typical"},),
-    ({"search": "greedy", "drafter": "ctc+heads"},),
-    ({"beam_size": 3, "nbest": 2, "trace": True},),
-    ({"beam_size": 3, "drafter": "ctc"},),
-    ids=str,
-)
-@pytest.mark.parametrize("heads", ["block", "attending"])
-def test_heads(options, heads, tmp_path):
+DECODINGS = [
+    {"search": "greedy"}, {"search": "greedy", "decoder_precision": "int8"},
+    {"search": "greedy", "acceptance": "typical"}, {"search": "greedy", "drafter": "ctc+heads"},
+    {"beam_size": 3, "nbest": 2, "trace": True}, {"beam_size": 3, "drafter": "ctc"},
+]  # fmt: skip
+IN_TURN = [*zip(DECODINGS, 3 * ["block", "attending"], strict=True)]
+OTHERS = full_length(*zip(DECODINGS, 3 * ["attending", "block"], strict=True))
+
+
+@pytest.mark.parametrize("case", [*IN_TURN, *OTHERS], ids=str)
+def test_heads(case, tmp_path):
+    options, heads = case
     conf = {"heads": heads, "heads_conf": {"num_heads": 3}, "num_blocks": 1}
     conf |= {"attention_heads": 2, "linear_units": 48, "max_target_positions": 40}
     experiment = make_experiment(tmp_path / "exp", 1, decoder_conf=conf)

@@ -162,7 +162,7 @@ def assert_random_nbest_is_espnets(rng, seed, decoder, scorer):
     """Compare a random beam search with ESPnet's; ``scorer`` is the same decoder for ESPnet."""
     beam_size, weights = rng.randint(1, 8), beam_oracle.random_weights(rng)
     limits = LengthLimits(rng.choice([0.0, 0.5, 0.9, -1, -6]), rng.choice([0.0, 0.2, -2]))
-    audio = random_encoder_out(seed, [rng.randint(7, 15) for _ in range(rng.randint(1, 4))])
+    audio = random_encoder_out(seed, [rng.randint(7, 18) for _ in range(rng.randint(1, 4))])
     normalize = {"normalize_length": rng.random() < 0.3}
     shape, nbest = beam_shape(rng, decoder, beam_size), random_nbest(rng, beam_size)
     search = our_search(decoder, seed, weights, beam_size, shape, nbest=nbest, **normalize)

@@ -64,13 +64,17 @@ def save_tokenizer_of_bytes(
 
 
 def save_whisper_of_bytes(
-    folder: Path, seed: int = 1, timestamps: bool = False, **sizes: int
+    folder: Path,
+    seed: int = 1,
+    timestamps: bool = False,
+    languages: Sequence[str] = ("de", "en", "fr"),
+    **sizes: int,
 ) -> Path:
-    """Save a Whisper for German, English and French with a tokenizer of bytes in its folder.
+    """Save a Whisper with a tokenizer of bytes in its folder.
 
     It is converted and read ten times faster than one with OpenAI's vocabulary.
     """
-    tokens = save_tokenizer_of_bytes(folder, ("de", "en", "fr"), timestamps)
+    tokens = save_tokenizer_of_bytes(folder, languages, timestamps)
     sizes = {"hidden_size": 8, "seed": seed, "end": BYTES} | sizes
     return save_tiny_whisper(folder, len(tokens), **sizes)
 

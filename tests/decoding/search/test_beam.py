@@ -6,7 +6,7 @@ from operator import le
 import searches
 import torch
 from beam_oracle import UncachedScorer, espnet_search, make_weights
-from cases import combinations
+from cases import cases, combinations
 from searches import CONSTRAINTS, assert_nbest_is_espnets, beam_shape, compare, our_search
 from tiny import EOS, VOCAB_SIZE, random_encoder_out, shared_decoder
 
@@ -107,6 +107,14 @@ def test_impossible_ctc_prefixes_stay_impossible(seed):
     search = our_search(decoder, seed, weights, width, DraftShape(4, width))
     oracle = espnet_search(scorer, seed, weights, width, falling=True)
     compare(search, encoder_out, lengths, oracle, LengthLimits())
+
+
+@cases((4, {}), (12, {}), (12, {"lm": 0.4, "ngram": 0.2}))
+def test_end_detection_stops_the_search(seed, weights):
+    searched = DraftShape(4, 4), *random_encoder_out(seed, [20, 16]), LengthLimits()
+    weights = make_weights(**weights)
+    states = assert_nbest_is_espnets(shared_decoder(seed), seed, weights, 4, *searched)
+    assert any(state.stopped and state.steps < 16 for state in states)
 
 
 def test_end_detection_is_espnets():

@@ -25,7 +25,7 @@ SIZES = {"english": (51864, 80, 3), "multilingual": (51865, 80, 2), "large-v3": 
 FITTING = CONFIG | {"lang_ids": [258]}
 
 
-@pytest.fixture(scope="module", params=SIZES)
+@pytest.fixture(scope="module", params=["english", "large-v3", *full_length("multilingual")])
 def case(request, tmp_path_factory):
     path = tmp_path_factory.mktemp(request.param)
     vocab_size, mels, layers = SIZES[request.param]
