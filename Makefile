@@ -12,12 +12,13 @@
 # `make release-check` builds the wheel, and installs and runs it with several Pythons and pips;
 #          options: RELEASE="--folder release --pythons python3.12=25 --tests tests/decoding/search"
 # `make gpu` tests a GPU in ten minutes; with a real Whisper: GPU="--whisper EXP --data_dir DIR"
-# `make test ESPNET=202611 PYTHON=python3.12` tests with the newer ESPnet, in .venv-202611.
-# Options: VENV=.venv  PYTHON=python3  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
+# The environment has the newest ESPnet for which a Python is found (3.13 or 3.12: ESPnet 202611).
+# `make test ESPNET=202511` tests with the older ESPnet (Python 3.11 or 3.10), in .venv-202511.
+# Options: VENV=.venv  PYTHON=python3.12  TORCH=auto|cpu|cuda  BENCH="--random base --rounds 5"
 #          DEMO=egs/mini_synth/asr1: the recipe at full size, 40 minutes
-ESPNET ?= 202511
-VENV ?= $(if $(filter 202511,$(ESPNET)),.venv,.venv-$(ESPNET))
-PYTHON ?= python3
+ESPNET ?=
+VENV ?= .venv$(if $(ESPNET),-$(ESPNET))
+PYTHON ?=
 TORCH ?= auto
 BIN := $(abspath $(VENV))/bin
 
@@ -40,7 +41,8 @@ unexport PYTHON
 setup: $(VENV)/.installed
 
 $(VENV)/.installed: setup.py tools/setup_env.py
-	$(PYTHON) tools/setup_env.py --venv $(VENV) --torch $(TORCH) --espnet $(ESPNET)
+	python3 tools/setup_env.py --venv $(VENV) --torch $(TORCH) $(if $(ESPNET),--espnet $(ESPNET)) \
+		$(if $(PYTHON),--python $(PYTHON))
 	@touch $@
 
 demo: setup

@@ -85,7 +85,8 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "espnet>=202511",
-        # ESPnet 202611 imports it in training but requires it only in an extra.
+        # ESPnet 202611 imports it in training but requires it only in extras: from Python 3.13 on,
+        # its installation needs a C++ compiler.
         "editdistance; python_version < '3.13'",
         "torch>=2.4",
         # ESPnet imports torchaudio without declaring it.
@@ -118,7 +119,7 @@ setup(
     ],
     extras_require={
         # The mini recipe synthesizes its corpus with the espeak-ng library in this wheel.
-        "demo": ["espeakng-loader>=0.2.4"],
+        "demo": ["espeakng-loader>=0.2.4", "editdistance"],
         # For writing faster-whisper's format; reading it needs no extra package.
         "ctranslate2": ["ctranslate2>=4.0"],
         # Stages 3 and 11 of ESPnet's own recipes: resampling, curves of losses.
