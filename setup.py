@@ -104,6 +104,8 @@ setup(
         "silero-vad>=6.2.3,<7",
         # Whisper's vocabulary and text normalizers, no network needed.
         "openai-whisper>=20250625",
+        # ISO 639 codes of languages.
+        "langcodes>=3.4",
         "requests",
         "jiwer",
         "rapidfuzz",

@@ -1,17 +1,21 @@
 """Python with the plugin: ``espnet-medusa-python -m espnet2.bin.asr_train ...``.
 
 For an unmodified ESPnet recipe: ``asr.sh --python espnet-medusa-python``. ESPnet's asr and s2t
-tasks then have the plugin's classes, also in child processes, and the modules of ``OURS`` run
-instead of ESPnet's. All else is as in python. With ``--no-redirect`` as first option, ESPnet's
-modules run.
+tasks then have the plugin's classes, also in child processes, the modules of ``OURS`` run instead
+of ESPnet's, and the ``espnet`` command and ``espnet.load`` decode with the plugin's searches. All
+else is as in python. With ``--no-redirect`` as first option, ESPnet's modules run.
 """
 
 import os
 import re
 import runpy
 import sys
+from functools import wraps
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+
+from espnet_medusa.espnet.upstream.hooks import change_module
 
 OURS = {
     f"espnet2.bin.{name}": f"espnet_medusa.bin.{name}"
@@ -64,6 +68,8 @@ def split_options(words: list[str]) -> tuple[list[str], list[str]]:
 
 def run(words: list[str], redirect: bool) -> None:
     """Run a module, code or a script here; ``redirect``: replace ESPnet's modules by ``OURS``."""
+    if redirect:
+        change_module("espnet2.utils.pretrained", open_with_our_search)
     first, *rest = words
     script = first not in ("-m", "-c", "-")
     sys.path.insert(0, os.path.dirname(os.path.abspath(first)) if script else os.getcwd())
@@ -83,6 +89,25 @@ def run(words: list[str], redirect: bool) -> None:
     else:
         sys.argv = words
         runpy.run_path(first, run_name="__main__")
+
+
+def open_with_our_search(module: ModuleType) -> None:
+    """Change the module that opens the models of the ``espnet`` command and ``espnet.load``."""
+    build = module.build_pretrained
+
+    @wraps(build)
+    def build_pretrained(loader: type, model_tag: str, device: str, *words: str, **options):
+        from espnet_medusa.transcription.espnet_commands import OPEN  # slow to import
+
+        name = f"{loader.__module__}.{loader.__qualname__}"
+        if name not in OPEN:
+            return build(loader, model_tag, device, *words, **options)
+        try:
+            return OPEN[name](model_tag, device=device, **options)
+        except ValueError as error:
+            raise module.ModelTagError(str(error)) from error
+
+    module.build_pretrained = build_pretrained
 
 
 def refuse_other_search(module: str, *words: str) -> None:

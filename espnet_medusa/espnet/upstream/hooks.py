@@ -40,15 +40,20 @@ def install_changes(registrations: Mapping[str, Callable[[], None]]) -> None:
 
     ``registrations`` add the plugin's classes to ESPnet's tables after a task is imported.
     """
-    finder = installed_finder()
-    if finder.loaders:
+    if installed_finder().loaders:
         return
     for task, register in registrations.items():
         replaced.CHANGES[task] = lambda module, register=register: register()
-    finder.loaders |= dict.fromkeys(replaced.CHANGES, replaced.ChangingLoader)
     for name, change in replaced.CHANGES.items():
-        if name in sys.modules:
-            change(sys.modules[name])
+        change_module(name, change)
+
+
+def change_module(name: str, change: Callable[[ModuleType], None]) -> None:
+    """Change a module once it is imported, or now."""
+    replaced.CHANGES[name] = change
+    installed_finder().loaders[name] = replaced.ChangingLoader
+    if name in sys.modules:
+        change(sys.modules[name])
 
 
 def make_imports_quiet(

@@ -154,13 +154,27 @@ def language_code(language: str) -> str:
     """Return the code of a language, ``detect``, or an unknown name unchanged.
 
     As in openai-whisper, a language is a code or an English name, in any case. As in transformers,
-    it may be a token, such as ``<|de|>``.
+    it may be a token, such as ``<|de|>``. As in ESPnet, it may be a code of ISO 639-3, such as
+    ``deu``. Regions are ignored: ``pt-BR``.
     """
     from whisper.tokenizer import LANGUAGES, TO_LANGUAGE_CODE
 
     name = language.strip().lower().removeprefix("<|").removesuffix("|>")
     code = TO_LANGUAGE_CODE.get(name, name)
-    return code if code in LANGUAGES or code == DETECT else language
+    if code in LANGUAGES or code == DETECT:
+        return code
+    standard = {standard_code(known): known for known in LANGUAGES}
+    return standard.get(standard_code(name), language)
+
+
+def standard_code(code: str) -> str | None:
+    """Return the shortest code of a language's macrolanguage; None: it is no code."""
+    from langcodes import Language, LanguageTagError
+
+    try:
+        return Language.get(code).prefer_macrolanguage().language
+    except LanguageTagError:
+        return None
 
 
 def add_timestamps(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:

@@ -17,6 +17,7 @@ from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.output_folder import check_output_dir, digest_of_inputs, staged_output
 from espnet_medusa.data.kaldi.data_dir import find_reserved_words, make_spk2utt
 from espnet_medusa.data.kaldi.table import DataError, DataProblem, join_words, write_table
+from espnet_medusa.networks.whisper.tokens import language_code
 
 AUDIO, SENTENCE, LANGUAGE = "audio", "sentence", "language"
 START, FACTOR = "regulation-start", "regulation-factor"
@@ -199,12 +200,11 @@ def _sentence(value: str, allow_empty: bool) -> str:
 
 
 def whisper_language(value: str) -> str:
-    """Return Whisper's code of a language, given its code or English name, or raise InputError."""
-    from whisper.tokenizer import LANGUAGES, TO_LANGUAGE_CODE  # Slow to import.
+    """Return Whisper's code of a language, as ``language_code``, or raise InputError."""
+    from whisper.tokenizer import LANGUAGES  # Slow to import.
 
-    name = value.strip().lower()
-    code = TO_LANGUAGE_CODE.get(name, name if name in LANGUAGES else None)
-    if code is None:
+    code = language_code(value)
+    if code not in LANGUAGES:
         message = f"{LANGUAGE}: {value!r} is not one of Whisper's"
         raise _BadValueError(message, "give a code such as en, or a name")
     return code

@@ -38,4 +38,6 @@ def test_names_and_cases(given, code, trained):
 def test_every_name_of_openai_whisper():
     for name, code in TO_LANGUAGE_CODE.items():
         assert language_code(name.title()) == language_code(code.upper()) == code
-    assert [language_code(name) for name in ("Klingon", "en-US", "")] == ["Klingon", "en-US", ""]
+    assert [language_code(name) for name in ("Klingon", "xyz", "")] == ["Klingon", "xyz", ""]
+    others = {"deu": "de", "cmn": "zh", "pt-BR": "pt", "en_US": "en", "jav": "jw", "yue": "yue"}
+    assert {name: language_code(name) for name in others} == others
