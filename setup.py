@@ -128,13 +128,10 @@ setup(
         "upstream": ["resampy", "tensorboard"],
         # Low-rank adapters in a Speech-LLaMA's language model.
         "lora": ["peft>=0.15"],
-        # Decoding by the workers of a cluster.
-        "dask": ["dask[distributed]>=2025.1"],
         # The site of docs/, which the tests build.
         "docs": DOCS,
         "test": [
             *DOCS,
-            "dask[distributed]>=2025.1",
             "peft>=0.15",
             "pytest",
             "pytest-xdist",

@@ -139,7 +139,7 @@ def _read_values(path: str, keys: Sequence[str], problems: dict[str, str]) -> di
 
 
 class JobDecoder(Protocol):
-    """Decodes utterances in this process (``UtteranceDecoder``) or on a cluster."""
+    """Decodes the utterances of a job; ``UtteranceDecoder`` is one."""
 
     sample_rate_hz: int  # of the model
 

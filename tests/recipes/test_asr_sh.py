@@ -258,14 +258,9 @@ def test_data_dropped_in_stage_1_is_named_and_the_rest_is_processed(tmp_path):
     ([*SETS, "--whisper_model", "openai/whisper-tiny"], "only with --token_type whisper_en"),
     ([*SETS, "--audio_format", "mp3"], "allowed are flac.ark"),
     ([*SETS, "--inference_tag", "x", "--inference_configs", "a b"], "names one result"),
-    ([*SETS, "--cmd_backend", "nonesuch"], "allowed are local, slurm, sge, dask"),
-    ([*SETS, "--scheduler", "tcp://node1:8786"], "only with --cmd_backend dask"),
+    ([*SETS, "--cmd_backend", "nonesuch"], "allowed are local, slurm, sge"),
     ([*SETS, "--dumpdir", "a,b"], "--dumpdir 'a,b': a comma is not allowed"),
     ([*SETS, "--num_nodes", "2"], "--num_nodes 2: only with --cmd_backend slurm"),
-    (
-        [*SETS, "--cmd_backend", "dask", "--inference_module", "espnet2.bin.asr_inference"],
-        "--inference_module espnet2.bin.asr_inference: not with --cmd_backend dask",
-    ),
 )
 def test_bad_options_end_with_status_2_before_any_stage(options, message, recipe):
     done = run(recipe, "./asr.sh", *options, status=2)
@@ -340,19 +335,6 @@ def begin_decoding(folder: Path, *options: str) -> tuple[str, Path]:
     done = run(folder, *command, *options, "--python", "false", status=1)
     (logs,) = folder.glob("exp/*/test/logdir")
     return done.stderr, logs
-
-
-@pytest.mark.parametrize("address", ["tcp://node1:8786", ""])
-def test_dask_decodes_in_one_job(tmp_path, address):
-    options = ["--cmd_backend", "dask", "--scheduler", address, "--inference_nj", "1"]
-    messages, logs = begin_decoding(tmp_path, *options)
-    assert "job 1 failed with status 1" in messages
-    (log,) = logs.glob("asr_inference.*.log")
-    command = log.read_text().splitlines()[0]
-    assert command.startswith("# false -m espnet_medusa.bin.dask_inference ")
-    assert f"--scheduler {address or 'none'} --inference_nj 1" in command
-    (keys,) = logs.glob("keys.*.scp")
-    assert len(read_table(keys)) == 50
 
 
 @cases(

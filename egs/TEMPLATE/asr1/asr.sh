@@ -25,9 +25,7 @@ nj=                     # maximum jobs for data preparation and statistics; defa
                         # cluster at most one per core
 inference_nj=           # maximum jobs for decoding; default: as nj, or one per GPU
 gpu_inference=false     # decode on GPUs; the jobs take them in turn
-cmd_backend=${cmd_backend:-local}   # where jobs run, see cmd.sh: local, slurm, sge, dask
-scheduler=              # address of a running Dask scheduler, for --cmd_backend dask; default:
-                        # --inference_nj workers on this machine, at most one per core
+cmd_backend=${cmd_backend:-local}   # where jobs run, see cmd.sh: local, slurm, sge
 python=python3          # command that runs ESPnet's modules: python3 or espnet-medusa-python
 dumpdir=dump            # formatted data
 expdir=exp              # experiments
@@ -113,7 +111,7 @@ hf_repo=                # Hugging Face repository for stage 15
 . "${template}/parse_options.sh"
 parse_options "${template}/asr.sh" "$@"
 most_jobs=32
-if [ "${cmd_backend}" = local ] || [ "${cmd_backend}" = dask ]; then # each job loads the model
+if [ "${cmd_backend}" = local ]; then # each job loads the model
     cores=$(getconf _NPROCESSORS_ONLN) # nproc returns OMP_NUM_THREADS
     [ "${cores}" -gt "${most_jobs}" ] || most_jobs=${cores}
     [ "${gpu_inference}" = false ] || inference_nj=${inference_nj:-$((ngpu > 1 ? ngpu : 1))}
@@ -202,10 +200,6 @@ case ${feats_normalize} in
 global_mvn | utterance_mvn | "") ;;
 *) fail "--feats_normalize ${feats_normalize}: allowed are global_mvn, utterance_mvn and ''" ;;
 esac
-[ -z "${scheduler}" ] || [ "${cmd_backend}" = dask ] ||
-    fail "--scheduler ${scheduler}: only with --cmd_backend dask"
-[ "${cmd_backend}" != dask ] || [ "${inference_module}" = espnet_medusa.bin.asr_inference ] ||
-    fail "--inference_module ${inference_module}: not with --cmd_backend dask, which has its own"
 [ -z "${memory_dir}" ] || [ -z "${states_dir}" ] ||
     fail "--memory_dir ${memory_dir}: not with --states_dir, which already has the training input"
 read -r -a tests <<< "${test_sets}"
@@ -691,19 +685,10 @@ fi
 
 decode() { # CONFIG TEST_SET: exit status 3 if some utterances failed
     local folder logs jobs merged=0 inference=() keys=${features}/$2/wav.scp
-    local most_jobs=${inference_nj} spread_gpus=${gpu_inference} module=${inference_module} workers
     folder=${asr_exp}/$(tag_of "$1")/$2
     logs=${folder}/logdir
-    if [ "${cmd_backend}" = dask ]; then # one job, which distributes its work
-        [ "${gpu_inference}" = false ] && [ "${most_jobs}" -gt "${cores}" ] && workers=${cores} ||
-            workers=${most_jobs}
-        inference+=(--scheduler "${scheduler:-none}" --inference_nj "${workers}")
-        most_jobs=1
-        spread_gpus=false
-        module=espnet_medusa.bin.dask_inference
-    fi
     # Interrupted jobs resume; another split divides their finished results anew.
-    jobs=$(tool split_keys --nj "${most_jobs}" --work_dir "${logs}" \
+    jobs=$(tool split_keys --nj "${inference_nj}" --work_dir "${logs}" \
         --keys "${keys}" --output "${logs}/keys.JOB.scp")
     [ -z "$1" ] || inference+=(--config "$1")
     # An option on the command line overrides the configuration.
@@ -716,9 +701,9 @@ decode() { # CONFIG TEST_SET: exit status 3 if some utterances failed
         --lm_file "${lm_exp}/${inference_lm}")
     [ "${use_ngram}" = false ] || inference+=(--ngram_file "${ngram_exp}/${ngram_num}gram.bin")
     tool run_jobs --title "$(basename "${asr_exp}") $2" --total_keys "$(wc -l < "${keys}")" \
-        --cmd "${decode_prefix}" --spread_gpus "${spread_gpus}" --on_failure wait \
+        --cmd "${decode_prefix}" --spread_gpus "${gpu_inference}" --on_failure wait \
         "JOB=1:${jobs}" "${logs}/asr_inference.JOB.log" -- \
-        "${python}" -m "${module}" --ngpu "${decode_ngpu}" \
+        "${python}" -m "${inference_module}" --ngpu "${decode_ngpu}" \
         --data_path_and_name_and_type "${keys},speech,${sound_type}" \
         --key_file "${logs}/keys.JOB.scp" --asr_train_config "${asr_exp}/config.yaml" \
         --asr_model_file "${asr_exp}/${inference_asr_model}" --output_dir "${logs}/output.JOB" \

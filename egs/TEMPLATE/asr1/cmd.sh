@@ -4,11 +4,10 @@
 #   slurm  array jobs; slurm.pl takes options such as --mem 4G, as in ESPnet's cmd.sh, and
 #          conf/slurm.conf maps them to sbatch's: partition, account, memory, GPUs
 #   sge    qrsh: waits for the job
-#   dask   decoding on the workers of a Dask cluster, see --scheduler; the rest on this machine
 cmd_backend=${cmd_backend:-local}
 
 case ${cmd_backend} in
-local | dask)
+local)
     train_cmd=""
     cuda_cmd=""
     decode_cmd=""
@@ -24,7 +23,7 @@ sge)
     decode_cmd="qrsh -cwd -V -now no"
     ;;
 *)
-    echo "cmd.sh: cmd_backend=${cmd_backend}: allowed are local, slurm, sge, dask" >&2
+    echo "cmd.sh: cmd_backend=${cmd_backend}: allowed are local, slurm, sge" >&2
     exit 2
     ;;
 esac

@@ -1,1 +1,0 @@
-"""Decoding on the workers of a Dask cluster."""
