@@ -277,13 +277,13 @@ def put_weights(
     optional = {name for name in state if name.endswith(STATISTICS)}
     expected = {name: state[name] for name in state if name in weights or name not in optional}
     check_shapes(weights, expected, model_file, complete=True)
-    converted = {name: weight.to(state[name]) for name, weight in weights.items()}
-    if mapped and is_zip(Path(model_file)):
-        parameters = dict(model.named_parameters(remove_duplicate=False))
-        for name, weight in weights.items():
-            if converted[name] is weight and name in parameters:
-                converted[name] = MappedWeight(weight, parameters[name].requires_grad)
-                converted[name].mapped = weight
-            elif converted[name] is weight:
-                converted[name] = weight.clone()
+    mapped = mapped and is_zip(Path(model_file))
+    parameters = dict(model.named_parameters(remove_duplicate=False)) if mapped else {}
+    converted = {}
+    for name, weight in weights.items():
+        if name in parameters and weight.dim() > 1:
+            converted[name] = MappedWeight(weight, parameters[name].requires_grad)
+            converted[name].mapped = weight
+        else:
+            converted[name] = weight.to(state[name], copy=mapped)
     model.load_state_dict(converted, strict=False, assign=True)

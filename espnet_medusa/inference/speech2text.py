@@ -206,7 +206,7 @@ class Speech2Text(ESPnetSpeech2Text):
             model.encoder.release()
         if model.draft_model is not None:
             model.draft_model.release()
-        copy_mapped_weights(model.asr_model)
+        copy_mapped_weights(model.asr_model, model.dtype)
         trim_memory()
 
     @torch.no_grad()

@@ -38,11 +38,13 @@ def load(experiment, **options) -> Speech2Text:
 
 
 @pytest.mark.skipif(kernels() is None, reason="weights are mapped for the kernels")
-@pytest.mark.parametrize("options", [BEAM, GREEDY], ids=["beam", "greedy"])
-def test_mapped_weights_decode_as_read_ones(experiments, options):
-    given = files(experiments["whisper"]) | options | INT8
+@cases((BEAM, torch.float32), (GREEDY, torch.float16), ids=str)
+def test_mapped_weights_decode_as_read_ones(options, dtype, experiments, tmp_path):
+    weights, file = torch.load(experiments["whisper"].model), str(tmp_path / "model.pth")
+    torch.save({name: value.to(dtype) for name, value in weights.items()}, file)
+    given = files(experiments["whisper"]) | {"asr_model_file": file} | options | INT8
     read, mapped = (Speech2Text(**given, mapped=mapped) for mapped in (False, True))
-    mappings, file = Path("/proc/self/maps"), str(experiments["whisper"].model)
+    mappings = Path("/proc/self/maps")
     assert file in mappings.read_text()
     mapped.release_weights()
     assert file not in mappings.read_text(), "the file may change from now on"

@@ -7,9 +7,17 @@ import torch
 
 
 class MappedWeight(torch.nn.Parameter):
-    """A weight whose storage is part of a mapped file; the file must not change."""
+    """A weight whose storage is part of a mapped file, in the file's type.
+
+    The file must not change. Modules cannot compute with a weight of another type than theirs, but
+    the runtimes convert what they pack.
+    """
 
     mapped: torch.Tensor | None = None  # the part of the file; None: a deep copy
+
+    def to(self, *arguments, **options) -> "MappedWeight":
+        """Return this weight: ESPnet converts a model after it is loaded, which would copy it."""
+        return self
 
 
 def page_out(weight: torch.Tensor, rows: slice = slice(None)) -> None:
@@ -27,10 +35,11 @@ def page_out(weight: torch.Tensor, rows: slice = slice(None)) -> None:
         advise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
-def copy_mapped_weights(module: torch.nn.Module) -> None:
-    """Replace mapped weights by copies, after which the file may change."""
+def copy_mapped_weights(module: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Replace mapped weights by copies in ``dtype``, after which the file may change."""
     for child in module.modules():
         for name, weight in child.named_parameters(recurse=False):
             if isinstance(weight, MappedWeight):
-                copied = torch.nn.Parameter(weight.detach().clone(), weight.requires_grad)
+                values = weight.data.to(dtype, copy=True)
+                copied = torch.nn.Parameter(values, weight.requires_grad)
                 setattr(child, name, copied)

@@ -69,7 +69,7 @@ def write_experiment(checkpoint: Checkpoint, folder: Path, final: Path) -> None:
     write_token_list(folder / TOKENS, checkpoint.text.tokens)
     write_yaml(folder / CONFIG, config)
     weights = {**checkpoint.weights, **(checkpoint.ctc.weights if checkpoint.ctc else {})}
-    torch.save({name: _alone(value) for name, value in weights.items()}, folder / MODEL)
+    torch.save({name: compact(value) for name, value in weights.items()}, folder / MODEL)
     for name, options in decode_configs(checkpoint).items():
         write_yaml(folder / DECODE / f"decode_{name}.yaml", options)
     for name, fields in checkpoint.records.items():
@@ -155,10 +155,25 @@ def training_prompt(config: Mapping) -> PromptOptions | None:
     return None
 
 
-def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor that is part of a larger storage: torch.save would write all of it."""
+def compact(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in 16 bits if it has the same values, as those of published Whispers.
+
+    Copy it if it is part of a larger storage: torch.save would write all of it.
+    """
+    for kind in (torch.float16, torch.bfloat16) if tensor.dtype == torch.float32 else ():
+        smaller = tensor.to(kind)
+        if torch.equal(smaller.float(), tensor):
+            return smaller
     shares = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
     return tensor.clone() if shares else tensor
+
+
+def _of_one_type(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights in float32, unless all have the same type, as other formats require."""
+    floating = {name: value for name, value in weights.items() if value.is_floating_point()}
+    if len({value.dtype for value in floating.values()}) > 1:
+        floating = {name: value.float() for name, value in floating.items()}
+    return {**weights, **floating}
 
 
 def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
@@ -174,7 +189,7 @@ def read_experiment(folder: Path, model_file: Path | None = None) -> Checkpoint:
     where = f"{folder / CONFIG}: encoder_conf"
     encoder = encoder_options(config.get("encoder_conf"), where)
     architecture = _architecture(config, encoder, folder / CONFIG)
-    weights = load_weights(model_file)
+    weights = _of_one_type(load_weights(model_file))
     ctc = _ctc_branch(config, weights)
     weights = {name: value for name, value in weights.items() if not name.startswith(CTC)}
     expected = architecture.tensors()

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast, WhisperForConditionalGeneratio
 from transformers_whisper import generate, logits_of, tiny_whisper
 
 from espnet_medusa.data.options import read_config
-from espnet_medusa.inference.convert.experiment import read_experiment
+from espnet_medusa.inference.convert.experiment import compact, read_experiment
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.networks.whisper.tokens import make_tokenizer, read_whisper_tokens
 
@@ -255,3 +255,11 @@ def test_invalid_experiment_is_refused(tmp_path, capsys):
     assert "give --model_file; .pth files: 3epoch.pth" in refused(capsys, experiment, *out)
     run(experiment, *out, "--model_file", experiment / "3epoch.pth")
     assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+@cases((torch.float16, 16), (torch.bfloat16, 16), (torch.float32, 32))
+def test_weights_take_the_bits_that_they_need(kind, bits, tmp_path):
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(8, 8, generator=generator).to(kind).float()
+    assert compact(weight).dtype.itemsize * 8 == bits
+    assert torch.equal(compact(weight).float(), weight)
