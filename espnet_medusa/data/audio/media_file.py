@@ -206,9 +206,11 @@ class MediaFile(AbstractContextManager):
             try:
                 yield from self.container.demux()
                 return
-            except av.FFmpegError:
+            except av.FFmpegError as error:
                 if self.damage is None:
                     raise
+                reason = error.strerror
+        self.damage.stop = reason
 
     def _silence(self, frame: av.AudioFrame, line: TimeLine) -> int:
         """Return the number of zeros before a frame, in place of lost packets or for a gap."""

@@ -299,6 +299,7 @@ def _decode(
         if damage is None:
             problem = f"{source.name}: is corrupt or truncated ({sndfile_reason(error)})"
             raise DamagedError(problem, info.duration_s) from error
+        damage.stop = sndfile_reason(error)
     samples = downmix.finish(source.name)
     expected = None if end is None or isinstance(sound, MediaFile) else end - start
     if expected is not None and damage is None and len(samples) < expected:

@@ -50,6 +50,7 @@ class Damage:
     def __init__(self) -> None:
         self.places: list[tuple[float, float]] = []  # start and end in s
         self.filled_s = 0.0  # of them, with silence
+        self.stop: str | None = None  # the error after which nothing was decoded
 
     def add(self, start_s: float, length_s: float) -> None:
         """Add a part; one that follows the previous one extends it."""
@@ -68,6 +69,8 @@ class Damage:
         found = [f"{list_some(parts, SHOWN_PLACES)} could not be decoded"] if parts else []
         if missing_s >= LEAST_S:
             found.append(f"it ends at {length_s:.2f} s, {_ms(missing_s)} before its declared end")
+        elif self.stop is not None:
+            found.append(f"nothing after {length_s:.2f} s could be decoded ({self.stop})")
         return "; ".join(found) or "its decoder reports errors, but nothing is missing"
 
 

@@ -95,6 +95,7 @@ def load_pickled(path: Path, mmap: bool = False) -> Any:
 
     Raises InputError if the file is damaged, compressed, or would run code.
     """
+    check_readable(path)
     try:
         check_torch_file(path)
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
@@ -103,6 +104,16 @@ def load_pickled(path: Path, mmap: bool = False) -> Any:
             f"{path}: not a checkpoint with weights only ({first_line(error)}); fetch it again, "
             "save the state dict, or convert it to safetensors if you trust it"
         ) from error
+
+
+def check_readable(path: Path) -> None:
+    """Raise InputError without permission to read, which safetensors reports as a missing file."""
+    try:
+        path.open("rb").close()
+    except PermissionError as error:
+        raise InputError(f"{path}: permission denied; let this user read it") from error
+    except OSError:
+        return  # the readers describe it
 
 
 def check_state_dict(weights: Any, path: Path) -> dict[str, torch.Tensor]:
@@ -126,6 +137,7 @@ def open_safetensors(path: Path) -> Iterator[Any]:
 
     Raises InputError for a damaged file, also when the block reads a tensor.
     """
+    check_readable(path)
     try:
         with safe_open(path, framework="pt") as stored:
             yield stored

@@ -30,7 +30,7 @@ function drawSummary(summary, baseline, note) {
   const host = byId("summary");
   host.replaceChildren();
   if (!summary) return;
-  const table = make("div", { class: "scroll" }, summaryTable(summary, baseline, draftsName));
+  const table = summaryTable(summary, baseline, draftsName);
   host.append(make("div", { class: "amounts" }, table, timeBars(summary, baseline)));
   if (summary.acceptance.length) host.append(acceptanceBars(summary.acceptance, note));
 }
@@ -39,12 +39,13 @@ function drawSummary(summary, baseline, note) {
 
 const figure = (name) => (entry) => (entry.summary ? entry.summary[name] : null);
 const tenths = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const milliseconds = (ms) => (ms < 10000 ? tenths.format(ms) : count(ms));
 const COLUMNS = [
   ["Id", (entry) => entry.id, (id) => id],
   ["Audio (s)", (entry) => entry.seconds, (seconds) => seconds.toFixed(1)],
   ["WER", wer, rateText],
   ["Tokens per call", figure("tokens_per_call"), (tokens) => tokens.toFixed(2)],
-  ["Total (ms)", figure("total_ms"), (ms) => tenths.format(ms)],
+  ["Total (ms)", figure("total_ms"), milliseconds],
 ];
 function drawRow(row) {
   const entry = overview.utterances[view.table.order[row]];
@@ -446,7 +447,7 @@ function callRows(decoding, call) {
   const parents = new Set(nodes.map((node) => node.parent));
   const row = (kind, depth, label, ...rest) => make(
     "tr", { class: kind },
-    styled(make("th", { scope: "row", dir: "auto" }, label), { paddingInlineStart: `${0.4 + 0.8 * Math.min(depth, 12)}rem` }),
+    styled(make("th", { scope: "row", dir: "auto" }, label), { paddingInlineStart: `calc(.4rem + ${Math.min(depth, 12)} * var(--indent))` }),
     ...rest,
   );
   return inTreeOrder(nodes).flatMap(([depth, node]) => {

@@ -115,6 +115,14 @@ def test_joined_files_of_other_rates_and_channels_are_whole(tmp_path):
         assert read_hz == rate_hz and len(samples) / rate_hz == pytest.approx(6.0, abs=0.2)
 
 
+def test_a_decoder_that_stops_is_reported(tmp_path, caplog):
+    other = encode("OGG", None, speechlike(2.0, 48000), 48000)  # FFmpeg: one rate in Vorbis
+    (tmp_path / "a.ogg").write_bytes(encode("OGG") + other)
+    seconds, line = decode(tmp_path / "a.ogg", caplog)
+    assert seconds == pytest.approx(4.0, abs=0.1)
+    assert re.search(r"is damaged: nothing after [34]\.\d\d s could be decoded \(.+\)$", line)
+
+
 def test_damaged_flac(tmp_path, caplog):
     path = tmp_path / "a.flac"
     path.write_bytes(overwrite(encode("FLAC"), 400))

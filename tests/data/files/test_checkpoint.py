@@ -4,10 +4,11 @@ import io
 import pickle
 import struct
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
-from cases import cases
+from cases import cases, combinations
 from refusals import Calls, assert_refused, refused
 from safetensors.torch import save, save_file
 
@@ -100,6 +101,16 @@ def test_damaged_safetensors(content, tmp_path):
     path.write_bytes(content)
     refuse(path, "no safetensors")
     assert_refused("no safetensors", count_parameters, path)
+
+
+@combinations(name=["model.safetensors", "model.pt"])
+def test_files_without_permission_to_read(name, tmp_path, monkeypatch):
+    def deny(path, *_args, **_options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / name).write_bytes(save(STATE))
+    monkeypatch.setattr(Path, "open", deny)
+    refuse(tmp_path / name, "permission denied; let this user read it")
 
 
 def test_safetensors(tmp_path):

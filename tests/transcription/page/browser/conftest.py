@@ -69,6 +69,12 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": name}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
+    def resize(self, width: int | None) -> None:
+        """Set the width of the screen in pixels; None: that of the window."""
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        name = "setDeviceMetricsOverride" if width else "clearDeviceMetricsOverride"
+        self.driver.execute_cdp_cmd(f"Emulation.{name}", size if width else {})
+
     def elements(self) -> int:
         return self.js("return document.querySelectorAll('body *:not(script)').length")
 

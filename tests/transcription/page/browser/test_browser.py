@@ -46,17 +46,6 @@ def test_every_control_has_a_name(page, recording):
     assert nameless == 0
 
 
-@pytest.mark.parametrize("width", [360, 700, 1000])
-def test_narrow_screens_need_no_sideways_scrolling(page, width):
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    for data in (corpus(40), one_recording(audio="data:audio/wav;base64,"), beam_recording()):
-        page.show(*data)
-        assert page.js("return document.documentElement.scrollWidth") <= width
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    page.driver.get_log("browser")  # has the empty audio
-
-
 @combinations(absent=["audio", "words", "baseline", "attempts", "passages", "summary"])
 def test_missing_data_leaves_out_its_parts(page, absent):
     overview, blocks = one_recording(audio="data:audio/wav;base64,")
