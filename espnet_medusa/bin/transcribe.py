@@ -135,7 +135,7 @@ def work(args: argparse.Namespace) -> int:
         if drafted and args.html_baseline:
             del decoder, speech2text
             baselines = decode_baseline(args, options, long_form, recordings)
-        pages = baselines, options, args.embed_audio
+        pages = baselines, options, args.embed_audio, reading
         transcripts = write_pages(args.output_dir, transcripts, *pages)
     failures = [transcript.error for transcript in transcripts if transcript.error is not None]
     audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)

@@ -86,14 +86,20 @@ def test_one_set_of_defaults(whisper, tmp_path, monkeypatch, decoders, by_comman
     assert decoders == [decoders[0]] * 3
     batch_size, (options, *_), long_form, reading = decoders[0]
     assert batch_size == 8 and options.decoder_precision == ("int8" if has_kernels(CPU) else None)
-    assert (options.search, long_form["fallback_on"], long_form["best_of"]) == ("beam", "repetition", 5)
+    assert (options.search, long_form["fallback_on"], long_form["best_of"]) == (
+        "beam",
+        "repetition",
+        5,
+    )
     assert long_form["skip_silence"] and reading["on_bad_audio"] == "decode"
 
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
     """Function that returns the command's options with a config and further words."""
-    monkeypatch.setattr(command, "find_model", lambda *names: ("config.yaml", "model.pth", "detect"))
+    monkeypatch.setattr(
+        command, "find_model", lambda *names: ("config.yaml", "model.pth", "detect")
+    )
 
     def choose(config: str | None, *words: str):
         given = ["talk.wav", "--model", "m", "--device", "cpu", *words]

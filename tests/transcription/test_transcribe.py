@@ -22,6 +22,7 @@ import espnet_medusa
 from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.decoding.search.statistics import read_statistics
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.transcription import open_model
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.transcribe import choose_device
 
@@ -250,6 +251,9 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     )
     assert transcript.language == detected["language"] != "en"
     assert files[1].stat().st_mtime_ns == made
+    monkeypatch.setattr(open_model, "CONVERSION", "later")
+    assert find_model(str(whisper))[0] == files[0]
+    assert files[1].stat().st_mtime_ns > made, "a later conversion writes other files"
     # The language of an experiment is in its config.
     assert find_model(str(whisper)) == (*files, "detect")
     assert find_model(str(experiment)) == (*files, None)

@@ -102,24 +102,35 @@ def read_audio(
         TooLongError: It is longer than ``max_duration_s``.
     """
     columns = source_columns(entry) if isinstance(entry, str) else [entry]
+    part = start_s, end_s, max_duration_s
     if len(columns) > 1:
-        part = {"start_s": start_s, "end_s": end_s, "max_duration_s": max_duration_s}
-        part["reading"] = reading
-        return _join(entry, [read_audio(column, **part) for column in columns])
-    source = open_source(entry, allow_pipes)
+        parts = [read_mixed(open_source(column), *part, reading) for column in columns]
+        return _join(entry, [(one.samples, one.rate_hz) for one in parts])
+    mixed = read_mixed(open_source(entry, allow_pipes), *part, reading)
+    return mixed.samples, mixed.rate_hz
+
+
+def read_mixed(
+    source: AudioSource,
+    start_s: float = 0.0,
+    end_s: float | None = None,
+    max_duration_s: float | None = None,
+    reading: AudioReading = STRICT,
+) -> Downmix:
+    """Read as `read_audio`; the result also tells whether channels cancelled each other."""
     with source.open() as stream:
         unwritten = find_unwritten_length(stream, source.size_bytes) is not None
     part = start_s, end_s, max_duration_s
     try:
-        samples, rate_hz = _read(source, *part, reading)
+        mixed = _read(source, *part, reading)
     except DamagedError as error:
         if reading.on_bad_audio == REFUSE:
             raise
-        samples, rate_hz = _read_damaged(source, *part, reading, error)
+        mixed = _read_damaged(source, *part, reading, error)
     if unwritten:
-        length = f"all {len(samples) / rate_hz:.2f} s are read"
+        length = f"all {mixed.duration_s:.2f} s are read"
         logger.warning(f"{source.name}: its header has no length, it was never closed; {length}")
-    return samples, rate_hz
+    return mixed
 
 
 def _read(
@@ -129,7 +140,7 @@ def _read(
     max_duration_s: float | None,
     reading: AudioReading,
     damage: Damage | None = None,
-) -> tuple[np.ndarray, int]:
+) -> Downmix:
     """Read as `read_audio`; ``damage``: collects what cannot be decoded, instead of an error."""
     with source.open() as stream:
         n_missing = missing_bytes(stream, source.size_bytes)
@@ -145,10 +156,10 @@ def _read(
         if end is not None:
             _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
         try:
-            samples = _decode(source, sound, start, end, max_duration_s, damage)
+            mixed = _decode(source, sound, start, end, max_duration_s, damage)
             if isinstance(sound, MediaFile) and sound.tracks is not None:
                 logger.warning(f"{source.name}: {sound.tracks}")
-            return samples, info.rate_hz
+            return mixed
         except DamagedError as error:
             if info.format_name != "OGG":
                 raise
@@ -158,7 +169,7 @@ def _read(
             except MediaError:
                 raise error from None
         with media:
-            return _decode(source, media, start, end, max_duration_s), info.rate_hz
+            return _decode(source, media, start, end, max_duration_s)
 
 
 def _join(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, int]:
@@ -180,18 +191,18 @@ def _read_damaged(
     max_duration_s: float | None,
     reading: AudioReading,
     error: DamagedError,
-) -> tuple[np.ndarray, int]:
+) -> Downmix:
     """Decode what is there of a damaged file, and warn; raise ``error`` if most is lost."""
     damage = Damage()
-    samples, rate_hz = _read(source, start_s, end_s, max_duration_s, reading, damage)
-    read_s = len(samples) / rate_hz
-    if len(samples) == 0 or damage.lost_s > read_s - damage.filled_s:
+    mixed = _read(source, start_s, end_s, max_duration_s, reading, damage)
+    read_s = mixed.duration_s
+    if read_s == 0 or damage.lost_s > read_s - damage.filled_s:
         raise error
     missing_s = 0.0
     if end_s is None and error.length_s is not None:
         missing_s = error.length_s - start_s - read_s - (damage.lost_s - damage.filled_s)
     logger.warning(f"{source.name}: is damaged: {damage.describe(start_s + read_s, missing_s)}")
-    return samples, rate_hz
+    return mixed
 
 
 def _open(source: AudioSource, reading: AudioReading, damage: Damage | None = None) -> Sound:
@@ -277,8 +288,8 @@ def _decode(
     end: int | None,
     max_duration_s: float | None,
     damage: Damage | None = None,
-) -> np.ndarray:
-    """Decode samples [start, end) and mix channels; returns float32 (N,).
+) -> Downmix:
+    """Decode samples [start, end) and mix channels.
 
     Stops soon after ``max_duration_s`` if the header has no length, and with ``damage`` at an error
     instead of raising it.
@@ -306,7 +317,7 @@ def _decode(
         if len(samples) < expected - tolerance:
             sizes = f"{len(samples)} of {expected} samples"
             raise DamagedError(f"{source.name}: is truncated ({sizes})", info.duration_s)
-    return samples
+    return downmix
 
 
 def _blocks(sound: Sound, start: int, end: int | None) -> Iterator[np.ndarray]:
