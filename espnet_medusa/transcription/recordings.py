@@ -135,7 +135,7 @@ class AudioFileReader(UtteranceReader):
         header = self._header(entry)
         if isinstance(header, AudioError):
             raise header
-        mixed = read_mixed(open_file(entry), max_duration_s=max_duration_s, reading=self.reading)
+        mixed = read_mixed(open_file(entry), (0.0, None, max_duration_s), self.reading)
         if header.n_channels > 1 and not mixed.cancelled:  # else a warning names these parts
             logger.warning(f"{entry}: its {header.n_channels} channels are averaged")
         samples = resample(mixed.samples, mixed.rate_hz, self.limits.sample_rate_hz)

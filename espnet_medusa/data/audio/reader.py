@@ -29,6 +29,9 @@ from espnet_medusa.data.audio.source import (
 )
 from espnet_medusa.data.audio.unclosed import Patched, find_unwritten_length
 
+# Start, end (None: that of the audio) and maximum length of what is read, in s.
+Part = tuple[float, float | None, float | None]
+WHOLE: Part = 0.0, None, None
 BLOCK_VALUES = 1 << 20  # of all channels together
 # libsndfile reports the largest integer for a FLAC stream without a length in its header.
 UNKNOWN_FRAMES = 1 << 48
@@ -104,29 +107,21 @@ def read_audio(
     columns = source_columns(entry) if isinstance(entry, str) else [entry]
     part = start_s, end_s, max_duration_s
     if len(columns) > 1:
-        parts = [read_mixed(open_source(column), *part, reading) for column in columns]
-        return _join(entry, [(one.samples, one.rate_hz) for one in parts])
-    mixed = read_mixed(open_source(entry, allow_pipes), *part, reading)
+        return _join(entry, [read_mixed(open_source(one), part, reading) for one in columns])
+    mixed = read_mixed(open_source(entry, allow_pipes), part, reading)
     return mixed.samples, mixed.rate_hz
 
 
-def read_mixed(
-    source: AudioSource,
-    start_s: float = 0.0,
-    end_s: float | None = None,
-    max_duration_s: float | None = None,
-    reading: AudioReading = STRICT,
-) -> Downmix:
-    """Read as `read_audio`; the result also tells whether channels cancelled each other."""
+def read_mixed(source: AudioSource, part: Part = WHOLE, reading: AudioReading = STRICT) -> Downmix:
+    """Read as `read_audio`; the result also has how many samples cancelled each other."""
     with source.open() as stream:
         unwritten = find_unwritten_length(stream, source.size_bytes) is not None
-    part = start_s, end_s, max_duration_s
     try:
-        mixed = _read(source, *part, reading)
+        mixed = _read(source, part, reading)
     except DamagedError as error:
         if reading.on_bad_audio == REFUSE:
             raise
-        mixed = _read_damaged(source, *part, reading, error)
+        mixed = _read_damaged(source, part, reading, error)
     if unwritten:
         length = f"all {mixed.duration_s:.2f} s are read"
         logger.warning(f"{source.name}: its header has no length, it was never closed; {length}")
@@ -134,14 +129,10 @@ def read_mixed(
 
 
 def _read(
-    source: AudioSource,
-    start_s: float,
-    end_s: float | None,
-    max_duration_s: float | None,
-    reading: AudioReading,
-    damage: Damage | None = None,
+    source: AudioSource, part: Part, reading: AudioReading, damage: Damage | None = None
 ) -> Downmix:
     """Read as `read_audio`; ``damage``: collects what cannot be decoded, instead of an error."""
+    start_s, end_s, max_duration_s = part
     with source.open() as stream:
         n_missing = missing_bytes(stream, source.size_bytes)
     with _open(source, reading, damage) as sound:
@@ -172,29 +163,24 @@ def _read(
             return _decode(source, media, start, end, max_duration_s)
 
 
-def _join(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, int]:
-    """Mix channels (N,) with their rates, which must be equal."""
-    sizes = [(len(samples), rate_hz) for samples, rate_hz in channels]
+def _join(entry: str, channels: Sequence[Downmix]) -> tuple[np.ndarray, int]:
+    """Mix the channels of files, which must have equal lengths and rates."""
+    sizes = [(len(one.samples), one.rate_hz) for one in channels]
     if len({*sizes}) > 1:
         found = ", ".join(f"{count} at {rate_hz} Hz" for count, rate_hz in sizes)
         reason = f"{entry}: the files differ in samples ({found})"
         raise AudioError(reason, "give channels of one recording, or join the files before")
     downmix = Downmix(sizes[0][1])
-    downmix.add(np.stack([samples for samples, _ in channels], axis=1))
+    downmix.add(np.stack([one.samples for one in channels], axis=1))
     return downmix.finish(entry), sizes[0][1]
 
 
 def _read_damaged(
-    source: AudioSource,
-    start_s: float,
-    end_s: float | None,
-    max_duration_s: float | None,
-    reading: AudioReading,
-    error: DamagedError,
+    source: AudioSource, part: Part, reading: AudioReading, error: DamagedError
 ) -> Downmix:
     """Decode what is there of a damaged file, and warn; raise ``error`` if most is lost."""
-    damage = Damage()
-    mixed = _read(source, start_s, end_s, max_duration_s, reading, damage)
+    damage, (start_s, end_s, _) = Damage(), part
+    mixed = _read(source, part, reading, damage)
     read_s = mixed.duration_s
     if read_s == 0 or damage.lost_s > read_s - damage.filled_s:
         raise error
