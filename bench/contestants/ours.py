@@ -212,7 +212,7 @@ class Ours(Transcriber):
         """Transcribe as ``espnet-medusa-transcribe`` without options."""
         options = default_options(long_form=True)
         started = time.perf_counter()
-        run = model.long_form(LongFormOptions(without_timestamps=None, **options))
+        run = model.long_form(LongFormOptions(**options))
         *_, step = run([LongRecording(None, samples)])
         if step.recording.error is not None:
             raise step.recording.error

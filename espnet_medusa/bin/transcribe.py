@@ -8,9 +8,9 @@ FFmpeg reads. The text of each file is printed, and written to --output_dir and 
 there. Audio longer than the model's window is decoded window by window, as openai-whisper does,
 or by chunks of speech (--vad_filter), with timestamps. Shorter audio gets timestamps if
 --output_format needs them. A text that repeats itself is decoded again. Files that cannot be read
-are listed at the end, with exit status 3. The same command resumes after an interruption. Defaults
-without --config: int8 if our CPU kernels run, --best_of 5, --fallback_on repetition, --skip_silence
-true. For a Whisper, --language detect.
+are listed at the end, with exit status 3. The same command resumes after an interruption. Defaults,
+also of options that --config lacks: int8 if our CPU kernels run, --best_of 5, --fallback_on
+repetition, --skip_silence true. For a Whisper, --language detect.
 """
 
 import argparse
@@ -25,14 +25,22 @@ from typing import Any
 import torch
 
 from espnet_medusa.data.audio.reading import ON_BAD_AUDIO, TRANSCRIBING, AudioReading
-from espnet_medusa.data.command_line import SOME_FAILED, add_fields, make_main, positive, str2bool
+from espnet_medusa.data.command_line import (
+    SOME_FAILED,
+    add_fields,
+    make_main,
+    or_none,
+    positive,
+    str2bool,
+)
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.data.options import pick_options
+from espnet_medusa.data.options import pick_options, read_yaml
 from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
+from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import why_not_long_form
-from espnet_medusa.transcription.defaults import FALLBACK, describe, with_defaults
+from espnet_medusa.transcription.defaults import WINDOWS, describe, with_defaults
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED, Transcript
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.pages import BASELINE, HTML, warm_up, write_pages
@@ -47,6 +55,7 @@ from espnet_medusa.transcription.transcribe import (
 )
 
 ALL = "all"
+BEAM_AND_BATCH = ("beam_size", "batch_size")  # options of ESPnet on this command line
 # The options that most users set, in --help; the others are in --help_all.
 FIRST = (
     "audio", "model", "output_dir", "output_format", "language", "task", "beam_size",
@@ -74,15 +83,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     embedded = "html: include the audio in the page, instead of a link to the file"
     add("--embed_audio", type=str2bool, default=False, help=embedded)
     add("--overwrite", action="store_true", help="also decode files that have a result")
-    together = (
-        "files (--vad_filter: chunks) per batch; default: 8 (--config: its value or 1; html: 1)"
-    )
+    together = "files (--vad_filter: chunks) per batch; default: 8 (html: 1)"
     add("--batch_size", type=positive, default=none, help=together)
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
     add("--threads", type=positive, help="CPU threads; none: torch's default")
     add("--config", help="decode config: YAML of these options and of ESPnet's")
-    help_text = "1: greedy search; default: 5 (--config: its value, or 20)"
-    add("--beam_size", type=positive, default=none, help=help_text)
+    greedy = "1 or none: greedy search; default: 5"
+    add("--beam_size", type=or_none(positive), default=none, help=greedy)
     add_fields(parser, DecodeOptions(), default=none)
     decoding_command.add_long_form_options(parser, default=none)
     add_fields(parser, TRANSCRIBING, {"on_bad_audio": {"choices": ON_BAD_AUDIO}})
@@ -105,14 +112,14 @@ def work(args: argparse.Namespace) -> int:
     if subtitles.unused is not None:
         logging.warning(subtitles.unused)
     started = time.perf_counter()
-    speech2text = decoding_command.load(options, mapped=True)
+    speech2text = load(options)
     reason = why_not_long_form(speech2text.model)
     formats, timestamps = choose_formats(args.output_format, options, reason)
     if timestamps and long_form.without_timestamps is None:
         long_form = replace(long_form, without_timestamps=False)
     if HTML in formats and reason is None:
         long_form = replace(long_form, word_timestamps=True)
-    check_used(speech2text, long_form, vars(args), FALLBACK if args.config is None else {})
+    check_used(speech2text, long_form, vars(args), WINDOWS)
     decoder = make_decoder(speech2text, options["batch_size"], long_form, reading)
     if HTML in formats:
         warm_up(speech2text, long_form)
@@ -128,7 +135,7 @@ def work(args: argparse.Namespace) -> int:
         if drafted and args.html_baseline:
             del decoder, speech2text
             baselines = decode_baseline(args, options, long_form, recordings)
-        pages = baselines, options, args.embed_audio
+        pages = baselines, options, args.embed_audio, reading
         transcripts = write_pages(args.output_dir, transcripts, *pages)
     failures = [transcript.error for transcript in transcripts if transcript.error is not None]
     audio_s = sum(transcript.statistics.audio_seconds for transcript in transcripts)
@@ -139,6 +146,11 @@ def work(args: argparse.Namespace) -> int:
     for error in failures:
         print(f"failed: {error}", file=sys.stderr)
     return SOME_FAILED if failures else 0
+
+
+def load(options: dict) -> Speech2Text:
+    """Load the model; ESPnet's own search, which refuses batches, decodes them one by one."""
+    return decoding_command.load(options | {"batch_size": 1}, mapped=True)
 
 
 def open_folder(
@@ -163,7 +175,7 @@ def decode_baseline(
 ) -> list[Transcript]:
     """Decode again without drafts, into a folder of its own."""
     options = options | WITHOUT_DRAFTS
-    speech2text = decoding_command.load(options, mapped=True)
+    speech2text = load(options)
     reading = pick_options(AudioReading, args)
     decoder = make_decoder(speech2text, options["batch_size"], long_form, reading)
     warm_up(speech2text, long_form)
@@ -195,24 +207,20 @@ def choose_formats(
 
 
 def decode_options(args: argparse.Namespace) -> dict:
-    """Return options for asr_inference: its defaults, the config's, and the command line's."""
+    """Return options for asr_inference: the command line's, else the config's, else defaults."""
     model_config, weights, language = find_model(args.model, args.model_file)
     command = ["--output_dir", str(args.output_dir)]
     command += ["--data_path_and_name_and_type", "none,speech,sound"]
+    config = {}
     if args.config is not None:
-        command += ["--config", args.config]
+        config = read_yaml(Path(args.config), "give a YAML file of options") or {}
+        command += ["--config", args.config] if config else []
     options = vars(decoding_command.get_parser().parse_args(command))
-    names = [
-        *decoding_command.DECODE_OPTIONS,
-        *decoding_command.LONG_FORM,
-        "beam_size",
-        "batch_size",
-    ]
-    given = {name: value for name, value in vars(args).items() if name in names}
+    given = {name: options[name] for name in config}
+    names = (*decoding_command.DECODE_OPTIONS, *decoding_command.LONG_FORM, *BEAM_AND_BATCH)
+    given |= {name: value for name, value in vars(args).items() if name in names}
     device = choose_device(args.device)
-    if args.config is None:
-        given = with_defaults(given, device)
-    options |= given
+    options |= with_defaults(given, device)
     options["language"] = options["language"] or language
     files = {"asr_train_config": str(model_config), "asr_model_file": str(weights)}
     return options | files | {"ngpu": int(device == "cuda")}

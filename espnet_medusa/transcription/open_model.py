@@ -18,6 +18,8 @@ from espnet_medusa.inference.experiment import find_experiment
 from espnet_medusa.networks.whisper.text import TextOptions
 from espnet_medusa.networks.whisper.tokens import DETECT
 
+# Raised with each change of what conversion writes: cached models are then converted again.
+CONVERSION = 2
 logger = logging.getLogger(__name__)
 
 
@@ -43,7 +45,8 @@ def find_model(name: str, model_file: str | None = None) -> tuple[Path, Path, st
         for file in (path, *path.glob("*"), *path.glob("*/*"), *SHIPPED.glob("*/*"))
         if file.is_file()
     ]
-    made_from = digest_of_inputs([], files, {"name": name, "version": __version__})
+    version = f"{__version__}, conversion {CONVERSION}"
+    made_from = digest_of_inputs([], files, {"name": name, "version": version})
     folder_name = re.sub(r"[^\w.-]+", "--", name).strip("-")
     folder = in_cache(f"models/{folder_name}", partial(_convert, name, made_from))
     return folder / CONFIG, folder / MODEL, DETECT

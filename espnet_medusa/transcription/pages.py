@@ -1,5 +1,6 @@
 """Pages of transcripts: the decoding, next to the same decoding without drafts."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from espnet_medusa.data.audio.reading import AudioReading
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import LongRecording
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -40,10 +42,11 @@ def write_pages(
     baselines: Sequence[Transcript],
     options: Mapping[str, Any],
     embed_audio: bool,
+    reading: AudioReading,
 ) -> list[Transcript]:
     """Write ``NAME.html`` of each transcript; return all, failed ones without a page.
 
-    ``baselines`` have the same order or are empty.
+    ``baselines`` have the same order or are empty; ``reading`` is that of the decoding.
     """
     written = [*transcripts]
     for number, transcript in enumerate(transcripts):
@@ -54,9 +57,20 @@ def write_pages(
             shown = replace(shown, baseline=_shown(baselines[number]))
         path = folder / f"{transcript.recording.name}.{HTML}"
         title = transcript.recording.path.name
-        page = partial(show, path, title, [shown], options, embed_audio)
+        page = partial(_show_quietly, path, title, [shown], options, embed_audio, reading)
         written[number] = transcript.written(page)
     return written
+
+
+def _show_quietly(*page: Any) -> None:
+    """Write a page; decoding has already warned about the audio."""
+    reader = logging.getLogger("espnet_medusa.data.audio")
+    level = reader.level
+    reader.setLevel(logging.ERROR)
+    try:
+        show(*page)
+    finally:
+        reader.setLevel(level)
 
 
 def _shown(transcript: Transcript) -> Shown:

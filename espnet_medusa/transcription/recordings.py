@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from espnet_medusa.data.audio.reader import check_audio, probe_audio, read_audio, resample
+from espnet_medusa.data.audio.reader import check_audio, probe_audio, read_mixed, resample
 from espnet_medusa.data.audio.reading import TRANSCRIBING, AudioReading
 from espnet_medusa.data.audio.source import AudioError, AudioInfo, open_file
 from espnet_medusa.data.errors import InputError, list_some
@@ -135,12 +135,10 @@ class AudioFileReader(UtteranceReader):
         header = self._header(entry)
         if isinstance(header, AudioError):
             raise header
-        samples, rate_hz = read_audio(
-            open_file(entry), max_duration_s=max_duration_s, reading=self.reading
-        )
-        if header.n_channels > 1:
+        mixed = read_mixed(open_file(entry), (0.0, None, max_duration_s), self.reading)
+        if header.n_channels > 1 and not mixed.cancelled:  # else a warning names these parts
             logger.warning(f"{entry}: its {header.n_channels} channels are averaged")
-        samples = resample(samples, rate_hz, self.limits.sample_rate_hz)
+        samples = resample(mixed.samples, mixed.rate_hz, self.limits.sample_rate_hz)
         check_audio(samples, self.limits.sample_rate_hz, min_samples=HOP_SAMPLES)
         return samples
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -17,7 +17,7 @@ from espnet_medusa.data.audio.source import is_pipe
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.atomic import write_atomically
 from espnet_medusa.data.kaldi.table import write_table
-from espnet_medusa.data.options import build_options
+from espnet_medusa.data.options import build_options, check_positive
 from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.job import JobInput, decode_remaining, resume
 from espnet_medusa.inference.journal import Journal, write_summary
@@ -26,13 +26,14 @@ from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.whisper_windows import why_not_long_form
-from espnet_medusa.transcription.defaults import choose_search
+from espnet_medusa.transcription.defaults import BATCH_SIZE, WINDOWS, with_defaults
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import TEXT, AudioFileReader, Recording, find_recordings
 from espnet_medusa.transcription.subtitles import AS_SEGMENTS, SUBTITLES, SubtitleOptions
 
 logger = logging.getLogger(__name__)
+Options = TypeVar("Options")
 
 
 def transcribe(
@@ -41,11 +42,14 @@ def transcribe(
     *,
     model_file: str | None = None,
     device: str | None = None,
-    batch_size: int = 8,
+    batch_size: int = BATCH_SIZE,
     timestamps: bool = False,
     **options: Any,
 ) -> Iterator[Transcript]:
-    """Transcribe audio files of any length.
+    """Transcribe audio files of any length, with the defaults of ``espnet-medusa-transcribe``.
+
+    These are a beam of 5 in int8 (if our CPU kernels run), fallback if a text repeats itself, and
+    ``skip_silence``; ``Speech2Text`` has ESPnet's.
 
     Args:
         audio: Files, folders, patterns: see ``find_recordings``.
@@ -66,18 +70,16 @@ def transcribe(
         InputError: There is no audio at all, or the model or an option is not usable.
     """
     recordings = find_recordings([audio] if isinstance(audio, str | os.PathLike) else audio)
-    names = [field.name for field in fields(LongFormOptions)]
-    given = {"without_timestamps": False if timestamps else None}
-    given |= {name: options.pop(name) for name in names if name in options}
-    long_form = build_options(LongFormOptions, given, "transcribe")
-    names = [field.name for field in fields(AudioReading) if field.name in options]
-    given = asdict(TRANSCRIBING) | {name: options.pop(name) for name in names}
-    reading = build_options(AudioReading, given, "transcribe")
+    device = choose_device(device)
+    times = {"without_timestamps": False} if timestamps else {}
+    options = with_defaults(times | options, device)
+    options.pop("batch_size")
+    long_form = _take(LongFormOptions, options)
+    reading = _take(AudioReading, options, asdict(TRANSCRIBING))
     *files, language = find_model(model, model_file)
-    chosen = {"batch_size": batch_size} | choose_search(options)
-    chosen["language"] = chosen.get("language") or language
-    speech2text = Speech2Text(*files, device=choose_device(device), mapped=True, **chosen)
-    check_used(speech2text, long_form)
+    options["language"] = options.get("language") or language
+    speech2text = Speech2Text(*files, device=device, mapped=True, **options)
+    check_used(speech2text, long_form, defaults=WINDOWS)
     decoder = make_decoder(speech2text, batch_size, long_form, reading)
     job, by_key = _make_job(recordings)
     return (
@@ -85,6 +87,15 @@ def transcribe(
         for outcome in decoder.decode(job)
         for recording in by_key[outcome.key]
     )
+
+
+def _take(
+    kind: type[Options], options: dict[str, Any], defaults: Mapping[str, Any] = {}
+) -> Options:
+    """Remove the fields of the dataclass ``kind`` from the options, and build it."""
+    names = [field.name for field in fields(kind) if field.name in options]
+    given = {name: options.pop(name) for name in names}
+    return build_options(kind, {**defaults, **given}, "transcribe")
 
 
 def make_decoder(
@@ -97,6 +108,7 @@ def make_decoder(
 
     Raise InputError if the options need windows, which the model or its search does not decode.
     """
+    check_positive(batch_size, "batch_size")
     speech2text.release_weights(long_form)
     preprocess = build_audio_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess, reading=reading)

@@ -13,6 +13,7 @@ import yaml
 from corpus_plan import CorpusOptions
 from downloads import tree
 from recipes import (
+    FAKE_ASR,
     ROOT,
     SHORT_TRAINING,
     copy_config,
@@ -314,13 +315,28 @@ def test_s2t_writes_espnets_nbest_lists_and_decodes_nothing_again(tmp_path, is_s
     assert tree(recipe / "exp") == before
 
 
+def test_drafters_are_compared_although_utterances_failed(tmp_path, monkeypatch):
+    drafters = link_recipe(tmp_path, "mini_synth/asr1")
+    report = "case $2 in *.report) exit 3 ;; esac"
+    write_script(tmp_path / "bin" / "python3", f"#!/bin/sh\n{report}\n")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(warm_python, "environment", lambda: dict(os.environ))
+    options = "--stage", "5", "--stop_stage", "6"
+    _, whole = run_recorded(drafters, "./run_drafters.sh", *options)
+    for status, calls in ((3, len(whole)), (1, 1)):
+        write_script(drafters / "asr.sh", f"{FAKE_ASR}exit {status}\n")
+        run(drafters, "./run_drafters.sh", *options, status=status)
+        assert len(recorded(drafters)) == calls
+    run(drafters, "./run_drafters.sh", "--stage", "8", status=3)
+
+
 FAKE_PYTHON = """\
 #!/usr/bin/env bash
 for last in "$@"; do :; done
 case $3 in
 split_keys) echo 1 ;;
 run_jobs) echo "${last}" >> jobs ;;
-merge_outputs) mkdir -p "${last}" && touch "${last}/text" && [ ! -f fail ] ;;
+merge_outputs) mkdir -p "${last}" && touch "${last}/text" && exit "$(cat status)" ;;
 esac
 """
 
@@ -341,6 +357,7 @@ def decode_s2t(tmp_path, monkeypatch):
     model = recipe / "exp" / "s2t_base" / "valid.acc.ave.pth"
     model.parent.mkdir(parents=True)
     model.write_text("weights")
+    (recipe / "status").write_text("0")  # of each decoding
 
     def decode(*options: str, status: int = 0) -> int:
         (recipe / "jobs").write_text("")
@@ -361,7 +378,22 @@ def test_s2t_decodes_again_what_has_changed(decode_s2t):
     (recipe / "dump" / "raw" / "test" / "wav.scp").write_text("u2 test.flac\n")
     assert [decode(), decode()] == [6, 0]
     (recipe / "exp" / "s2t_base" / "valid.acc.ave.pth").write_text("trained further")
-    (recipe / "fail").touch()
+    (recipe / "status").write_text("3")
+    assert [decode(status=3), decode(status=3)] == [12, 12], "the other sets are decoded"
+    (recipe / "status").write_text("1")
     assert decode(status=1) == 1
-    (recipe / "fail").unlink()
+    (recipe / "status").write_text("0")
     assert [decode(), decode()] == [12, 0], "a text alone is not complete"
+
+
+def test_s2t_trains_no_heads_on_incomplete_labels(decode_s2t):
+    recipe, _ = decode_s2t
+    data = recipe / "dump" / "raw" / "train"
+    data.mkdir()
+    for name in ("wav.scp", "utt2lang", "text.prev", "text.ctc"):
+        (data / name).write_text("u1 test.flac\n")
+    (recipe / "status").write_text("3")
+    options = "--heads", "recurrent", "--stage", "11", "--stop_stage", "12"
+    done = run(recipe, "./run.sh", *options, status=3)
+    assert "labels are incomplete, see above: no heads are trained" in done.stderr
+    assert len((recipe / "jobs").read_text().splitlines()) == 1 + 12, "of the base model alone"

@@ -1,10 +1,12 @@
 """A random Whisper, and the transcribing command with it."""
 
 import pytest
+import torch
 from openai_whisper import openai_whisper, save_openai_whisper
 from refusals import exit_status
 
 from espnet_medusa.bin import transcribe
+from espnet_medusa.decoding.runtime.precision import has_kernels
 from espnet_medusa.inference.speech2text import Speech2Text
 
 ONE_ATTEMPT = ["--temperature_increment_on_fallback", "none", "--no_speech_threshold", "none"]
@@ -14,6 +16,7 @@ ONE_ATTEMPT += ["--skip_silence", "false"]  # the audio of tests is noise
 @pytest.fixture(scope="session")
 def whisper(tmp_path_factory):
     """Path of a random Whisper whose texts end; its folder also has the cache."""
+    has_kernels(torch.device("cpu"))  # compiled once, before tests move the cache
     folder = tmp_path_factory.mktemp("whisper")
     return save_openai_whisper(openai_whisper(1, end=4.0), folder / "whisper.pt")
 

@@ -124,6 +124,7 @@ def test_the_function_returns_segments(run, whisper, speech2text, tmp_path, monk
     transcripts = espnet_medusa.transcribe(
         tmp_path / "talks", str(whisper), language="en", device="cpu", timestamps=True,
         batch_size=1, temperature_increment_on_fallback=None, no_speech_threshold=None,
+        skip_silence=False,
     )  # fmt: skip
     found = {one.recording.id: [*one.segments] for one in transcripts}
     assert found == {name: own_segments(speech2text, tmp_path / "talks", name) for name in SECONDS}

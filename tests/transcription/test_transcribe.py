@@ -22,7 +22,7 @@ import espnet_medusa
 from espnet_medusa.bin import asr_inference, transcribe
 from espnet_medusa.decoding.search.statistics import read_statistics
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.transcription import defaults
+from espnet_medusa.transcription import open_model
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.transcribe import choose_device
 
@@ -46,6 +46,7 @@ def model(tmp_path_factory):
     experiment = make_experiment(tmp_path_factory.mktemp("exp"))
     config = experiment.folder / "greedy.yaml"
     options = {"search": "greedy", "minlenratio": -4, "maxlenratio": -12, "batch_size": 3}
+    options["decoder_precision"] = None  # of the inference command
     config.write_text(yaml.safe_dump(options | {"suppress_tokens": [0, 1, 2]}))  # no blanks
     return experiment
 
@@ -250,6 +251,9 @@ def test_a_whisper_is_converted_once_and_detects_the_language(tmp_path, monkeypa
     )
     assert transcript.language == detected["language"] != "en"
     assert files[1].stat().st_mtime_ns == made
+    monkeypatch.setattr(open_model, "CONVERSION", "later")
+    assert find_model(str(whisper))[0] == files[0]
+    assert files[1].stat().st_mtime_ns > made, "a later conversion writes other files"
     # The language of an experiment is in its config.
     assert find_model(str(whisper)) == (*files, "detect")
     assert find_model(str(experiment)) == (*files, None)
@@ -273,23 +277,9 @@ def test_user_errors_are_one_line(options, message, model, talks, capsys, tmp_pa
     assert re.search(message, line)
 
 
-def test_defaults_of_the_command(monkeypatch):
+def test_devices(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert choose_device(None) == "cpu"
     assert_refused("device: cuda; allowed on this machine: cpu", choose_device, "cuda")
     assert_refused("device: cuda:1; allowed on this machine: cpu", choose_device, "cuda:1")
     assert_refused("device: gpu; allowed: cpu, cuda, cuda:1", choose_device, "gpu")
-    chosen = defaults.with_defaults({}, "cpu")
-    assert chosen["search"] == "beam" and chosen["skip_silence"] and chosen["batch_size"] == 8
-    assert defaults.with_defaults({"beam_size": 1}, "cpu")["search"] == "greedy"
-    given = {"decoder_precision": "float32", "beam_size": 3, "skip_silence": False}
-    assert defaults.with_defaults(given, "cpu") == chosen | given
-    assert "decoder_precision" not in defaults.with_defaults({}, "cuda")
-    line = defaults.describe("base", chosen | {"ngpu": 0, "decoder_precision": "int8"})
-    assert line.startswith("base, int8, beam 5, ") and line.endswith(" threads")
-    greedy = {"ngpu": 1, "decoder_precision": None, "dtype": "bfloat16", "search": "greedy"}
-    assert defaults.describe("base", chosen | greedy) == "base, bfloat16, greedy, GPU"
-    # The function's search is greedy unless a beam is chosen.
-    without = {"search": "greedy", "beam_size": 5, "ctc_weight": 0.0}
-    for given in ({}, {"search": "beam", "ctc_weight": 0.3}, {"search": "greedy", "beam_size": 3}):
-        assert defaults.choose_search(given) == without | given

@@ -27,8 +27,16 @@ active() { # STAGE
     [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ]
 }
 
+incomplete=false
+go_on() { # COMMAND ...: status 3 means that some utterances or sets failed, with a message for each
+    local status=0
+    "$@" || status=$?
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+    [ "${status}" -eq 0 ] || incomplete=true
+}
+
 asr() { # OPTION ...
-    ./asr.sh --lang en --train_set train --valid_set dev --test_sets test --token_type bpe \
+    go_on ./asr.sh --lang en --train_set train --valid_set dev --test_sets test --token_type bpe \
         --nbpe 256 --feats_normalize "" --max_wav_duration 30 --ngpu 0 \
         --train_nj "${train_nj}" --nj 2 --inference_nj 1 "$@"
 }
@@ -124,8 +132,9 @@ if active 8; then
     mkdir -p exp/drafters
     python3 -m espnet_medusa.bin.vocabulary_coverage exp/asr_base exp/asr_draft_version |
         tee exp/drafters/coverage.txt
-    python3 -m espnet_medusa.bin.report --config ../../../conf/report/mini_synth_drafters.yaml \
+    go_on python3 -m espnet_medusa.bin.report --config ../../../conf/report/mini_synth_drafters.yaml \
         --output exp/drafters/REPORT.md exp/asr_base exp/asr_linear exp/asr_block \
         exp/asr_recurrent exp/asr_draft exp/asr_draft_version exp/asr_ctc exp/asr_base_ctc \
         exp/asr_conformer
 fi
+[ "${incomplete}" = false ] || exit 3

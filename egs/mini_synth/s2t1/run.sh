@@ -105,6 +105,14 @@ train() { # EXPERIMENT CONFIG [OPTION ...]
     tool run_training --log "$1/train.log" --nj "${train_nj}" -- "${command[@]}"
 }
 
+incomplete=false
+go_on() { # COMMAND ...: status 3 means that some utterances or sets failed, with a message for each
+    status=0
+    "$@" || status=$?
+    [ "${status}" -eq 0 ] || [ "${status}" -eq 3 ] || exit "${status}"
+    [ "${status}" -eq 0 ] || incomplete=true
+}
+
 decode() { # EXPERIMENT TAG SET JOBS MODULE CONFIG [OPTION ...]
     local folder=$1/$2/$3 logs=$1/$2/$3/logdir keys=${features}/$3/wav.scp
     local utt2lang=${features}/$3/utt2lang jobs model command decoding
@@ -133,16 +141,9 @@ decode() { # EXPERIMENT TAG SET JOBS MODULE CONFIG [OPTION ...]
         --output "${logs}/keys.JOB.scp")
     tool run_jobs --title "$2 $3" --total_keys "$(wc -l < "${keys}")" --on_failure wait \
         "JOB=1:${jobs}" "${logs}/s2t_inference.JOB.log" -- "${command[@]}"
-    status=0
-    tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}" || status=$?
-    case ${status} in
-    0) echo "${decoding}" > "${folder}/decoding" ;;
-    3) incomplete=true ;; # some utterances failed, with a message for each
-    *) exit "${status}" ;;
-    esac
+    go_on tool merge_outputs --keys "${keys}" --log_dir "${logs}" --output_dir "${folder}"
+    [ "${status}" -ne 0 ] || echo "${decoding}" > "${folder}/decoding"
 }
-
-incomplete=false
 
 ours=espnet_medusa.bin.s2t_inference
 
@@ -150,13 +151,17 @@ if active 11 "Training"; then
     train "${base}" conf/train_s2t.yaml
     train_data=dump/labels # written by the base model
     for set_name in ${heads:+train dev}; do
+        [ "${incomplete}" = false ] || break
         decode "${base}" labels "${set_name}" "${nj}" "${ours}" conf/decode_greedy.yaml \
             --drafter ctc --batch_size 8 --utt2lang "${features}/${set_name}/utt2lang"
-        [ "${incomplete}" = false ] || exit 3
         mkdir -p "${train_data}/${set_name}"
         cp "${features}/${set_name}"/{wav.scp,text.prev,text.ctc} \
             "${base}/labels/${set_name}/text" "${train_data}/${set_name}"
     done
+    if [ "${incomplete}" = true ]; then
+        echo "run.sh: error: labels are incomplete, see above: no heads are trained" >&2
+        systems=()
+    fi
     for system in "${systems[@]}"; do
         start=(--init_param "${base}/valid.acc.ave.pth")
         tool check_start --exp_dir "exp/s2t_${system}" "${start[@]}"
@@ -186,7 +191,7 @@ if active 13 "Scores and exp/RESULTS.md"; then
                 --output_dir "${folder}" --hypotheses text_nospecial
         done
     done
-    python3 -m espnet_medusa.bin.report "${base}" "${systems[@]/#/exp/s2t_}" \
+    go_on python3 -m espnet_medusa.bin.report "${base}" "${systems[@]/#/exp/s2t_}" \
         --config ../../../conf/report/mini_synth_s2t.yaml --output exp/RESULTS.md
     cat exp/RESULTS.md
 fi

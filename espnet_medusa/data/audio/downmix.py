@@ -16,6 +16,10 @@ class Downmix:
     """Averages channels; frames in which they cancel each other have one channel instead.
 
     This is the one that is loudest in these frames.
+
+    Attributes:
+        samples: The result of ``finish``, float32 (N,).
+        cancelled: Number of samples that have one channel.
     """
 
     def __init__(self, rate_hz: int) -> None:
@@ -26,6 +30,11 @@ class Downmix:
         self.kept: list[tuple[int, np.ndarray]] = []  # cancelled frames: sample, (size, channels)
         self.length = 0
         self.cancelled, self.channel = 0, 0  # samples, and the channel that replaces them
+        self.samples = np.zeros(0, np.float32)
+
+    @property
+    def duration_s(self) -> float:
+        return len(self.samples) / self.rate_hz
 
     def add(self, block: np.ndarray) -> None:
         """Add samples (n, channels); blocks may differ in channels."""
@@ -45,9 +54,11 @@ class Downmix:
         if self.cancelled and name is not None:
             lengths = f"{self.cancelled / self.rate_hz:.2f} of {self.length / self.rate_hz:.2f} s"
             found = f"its channels cancel each other in {lengths}"
-            logger.warning(f"{name}: {found}; only channel {self.channel} is read there")
-        samples = np.concatenate(self.parts) if self.parts else np.zeros(0)
-        return samples.astype(np.float32, copy=False)
+            rest = "" if self.cancelled == self.length else " there, elsewhere their average"
+            logger.warning(f"{name}: {found}; only channel {self.channel} is read{rest}")
+        samples = np.concatenate(self.parts) if self.parts else self.samples
+        self.samples = samples.astype(np.float32, copy=False)
+        return self.samples
 
     def _append(self, samples: np.ndarray) -> None:
         self.parts.append(samples)

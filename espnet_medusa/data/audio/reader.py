@@ -29,6 +29,9 @@ from espnet_medusa.data.audio.source import (
 )
 from espnet_medusa.data.audio.unclosed import Patched, find_unwritten_length
 
+# Start, end (None: that of the audio) and maximum length of what is read, in s.
+Part = tuple[float, float | None, float | None]
+WHOLE: Part = 0.0, None, None
 BLOCK_VALUES = 1 << 20  # of all channels together
 # libsndfile reports the largest integer for a FLAC stream without a length in its header.
 UNKNOWN_FRAMES = 1 << 48
@@ -102,35 +105,34 @@ def read_audio(
         TooLongError: It is longer than ``max_duration_s``.
     """
     columns = source_columns(entry) if isinstance(entry, str) else [entry]
+    part = start_s, end_s, max_duration_s
     if len(columns) > 1:
-        part = {"start_s": start_s, "end_s": end_s, "max_duration_s": max_duration_s}
-        part["reading"] = reading
-        return _join(entry, [read_audio(column, **part) for column in columns])
-    source = open_source(entry, allow_pipes)
+        return _join(entry, [read_mixed(open_source(one), part, reading) for one in columns])
+    mixed = read_mixed(open_source(entry, allow_pipes), part, reading)
+    return mixed.samples, mixed.rate_hz
+
+
+def read_mixed(source: AudioSource, part: Part = WHOLE, reading: AudioReading = STRICT) -> Downmix:
+    """Read as `read_audio`; the result also has how many samples cancelled each other."""
     with source.open() as stream:
         unwritten = find_unwritten_length(stream, source.size_bytes) is not None
-    part = start_s, end_s, max_duration_s
     try:
-        samples, rate_hz = _read(source, *part, reading)
+        mixed = _read(source, part, reading)
     except DamagedError as error:
         if reading.on_bad_audio == REFUSE:
             raise
-        samples, rate_hz = _read_damaged(source, *part, reading, error)
+        mixed = _read_damaged(source, part, reading, error)
     if unwritten:
-        length = f"all {len(samples) / rate_hz:.2f} s are read"
+        length = f"all {mixed.duration_s:.2f} s are read"
         logger.warning(f"{source.name}: its header has no length, it was never closed; {length}")
-    return samples, rate_hz
+    return mixed
 
 
 def _read(
-    source: AudioSource,
-    start_s: float,
-    end_s: float | None,
-    max_duration_s: float | None,
-    reading: AudioReading,
-    damage: Damage | None = None,
-) -> tuple[np.ndarray, int]:
+    source: AudioSource, part: Part, reading: AudioReading, damage: Damage | None = None
+) -> Downmix:
     """Read as `read_audio`; ``damage``: collects what cannot be decoded, instead of an error."""
+    start_s, end_s, max_duration_s = part
     with source.open() as stream:
         n_missing = missing_bytes(stream, source.size_bytes)
     with _open(source, reading, damage) as sound:
@@ -145,10 +147,10 @@ def _read(
         if end is not None:
             _check_length(f"{source.name}:", end - start, info.rate_hz, max_duration_s)
         try:
-            samples = _decode(source, sound, start, end, max_duration_s, damage)
+            mixed = _decode(source, sound, start, end, max_duration_s, damage)
             if isinstance(sound, MediaFile) and sound.tracks is not None:
                 logger.warning(f"{source.name}: {sound.tracks}")
-            return samples, info.rate_hz
+            return mixed
         except DamagedError as error:
             if info.format_name != "OGG":
                 raise
@@ -158,40 +160,35 @@ def _read(
             except MediaError:
                 raise error from None
         with media:
-            return _decode(source, media, start, end, max_duration_s), info.rate_hz
+            return _decode(source, media, start, end, max_duration_s)
 
 
-def _join(entry: str, channels: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, int]:
-    """Mix channels (N,) with their rates, which must be equal."""
-    sizes = [(len(samples), rate_hz) for samples, rate_hz in channels]
+def _join(entry: str, channels: Sequence[Downmix]) -> tuple[np.ndarray, int]:
+    """Mix the channels of files, which must have equal lengths and rates."""
+    sizes = [(len(one.samples), one.rate_hz) for one in channels]
     if len({*sizes}) > 1:
         found = ", ".join(f"{count} at {rate_hz} Hz" for count, rate_hz in sizes)
         reason = f"{entry}: the files differ in samples ({found})"
         raise AudioError(reason, "give channels of one recording, or join the files before")
     downmix = Downmix(sizes[0][1])
-    downmix.add(np.stack([samples for samples, _ in channels], axis=1))
+    downmix.add(np.stack([one.samples for one in channels], axis=1))
     return downmix.finish(entry), sizes[0][1]
 
 
 def _read_damaged(
-    source: AudioSource,
-    start_s: float,
-    end_s: float | None,
-    max_duration_s: float | None,
-    reading: AudioReading,
-    error: DamagedError,
-) -> tuple[np.ndarray, int]:
+    source: AudioSource, part: Part, reading: AudioReading, error: DamagedError
+) -> Downmix:
     """Decode what is there of a damaged file, and warn; raise ``error`` if most is lost."""
-    damage = Damage()
-    samples, rate_hz = _read(source, start_s, end_s, max_duration_s, reading, damage)
-    read_s = len(samples) / rate_hz
-    if len(samples) == 0 or damage.lost_s > read_s - damage.filled_s:
+    damage, (start_s, end_s, _) = Damage(), part
+    mixed = _read(source, part, reading, damage)
+    read_s = mixed.duration_s
+    if read_s == 0 or damage.lost_s > read_s - damage.filled_s:
         raise error
     missing_s = 0.0
     if end_s is None and error.length_s is not None:
         missing_s = error.length_s - start_s - read_s - (damage.lost_s - damage.filled_s)
     logger.warning(f"{source.name}: is damaged: {damage.describe(start_s + read_s, missing_s)}")
-    return samples, rate_hz
+    return mixed
 
 
 def _open(source: AudioSource, reading: AudioReading, damage: Damage | None = None) -> Sound:
@@ -277,8 +274,8 @@ def _decode(
     end: int | None,
     max_duration_s: float | None,
     damage: Damage | None = None,
-) -> np.ndarray:
-    """Decode samples [start, end) and mix channels; returns float32 (N,).
+) -> Downmix:
+    """Decode samples [start, end) and mix channels.
 
     Stops soon after ``max_duration_s`` if the header has no length, and with ``damage`` at an error
     instead of raising it.
@@ -307,7 +304,7 @@ def _decode(
         if len(samples) < expected - tolerance:
             sizes = f"{len(samples)} of {expected} samples"
             raise DamagedError(f"{source.name}: is truncated ({sizes})", info.duration_s)
-    return samples
+    return downmix
 
 
 def _blocks(sound: Sound, start: int, end: int | None) -> Iterator[np.ndarray]:

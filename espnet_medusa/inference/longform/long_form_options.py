@@ -51,9 +51,10 @@ class LongFormOptions:
         "increase of the temperature in each further attempt, up to 1; none or 0: one attempt",
         group=FALLBACK,
     )
-    best_of: int = option(
+    best_of: int | None = option(
         1,
-        "texts sampled in an attempt above temperature 0, of which the most probable is taken",
+        "texts sampled in an attempt above temperature 0, of which the most probable is taken; "
+        "none: 1",
         group=FALLBACK,
     )
     compression_ratio_threshold: float | None = option(
@@ -137,6 +138,8 @@ class LongFormOptions:
         check_finite(vars(self))
         self._check_voice_activity()
         check_at_least(self.temperature, 0, "temperature")
+        if self.best_of is None:
+            object.__setattr__(self, "best_of", 1)
         check_at_least(self.best_of, 1, "best_of")
         check_at_least(self.language_detection_segments, 1, "language_detection_segments")
         check_choice(self.fallback_on, FALLBACK_ON, "fallback_on")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espnet_medusa.data.errors import InputError, one_line
 
-DECODING, SCORING = 12, 13  # stages of asr.sh
+TRAINING, DECODING, SCORING = 11, 12, 13  # stages of asr.sh
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,13 @@ from espnet_medusa.recipes.report.plan import (
 )
 from espnet_medusa.recipes.report.published import PublishedTable, read_corpora, read_published
 from espnet_medusa.recipes.report.results import environment_lines
-from espnet_medusa.recipes.report.rows import NOT_RUN, SystemRow, measure_rows, model_name
+from espnet_medusa.recipes.report.rows import (
+    NOT_COMPLETE,
+    NOT_RUN,
+    SystemRow,
+    measure_rows,
+    model_name,
+)
 from espnet_medusa.recipes.report.table_figures import draw_figure
 
 INTERVALS = "In square brackets: 95% bootstrap interval over the utterances."
@@ -52,14 +58,15 @@ def write_papers(
 ) -> list[Path]:
     """Write tables and plots by the plan ``config``, and return the files.
 
-    Raises InputError or ValueError if the plan, an experiment or a report is not usable.
+    Raises InputError or ValueError if the plan or all of its experiments are not usable.
     """
     plan, figures, corpora = read_plan(config), read_published(published), read_corpora()
-    sections, images = [], []
+    sections, images, measurable = [], [], []
     for number, table in enumerate(plan.tables, 1):
         if table.published is not None:
             check_choice(table.published, list(figures), f"{config}: table {number}")
-        rows = measure_rows(table, decodings, corpora)
+        rows = measure_rows(table, decodings, corpora, incomplete)
+        measurable += [row for row in rows if row.absent != NOT_COMPLETE]
         model = model_name(table, rows) if table.model else ""
         sections.append(table_markdown(table, rows, figures.get(table.published), model))
         if table.figure is not None and not all(row.absent for row in rows):
@@ -68,6 +75,7 @@ def write_papers(
             image = draw_figure(table, rows, path)
             sections.append(figure_markdown(table, image, output))
             images += [image] if image else []
+    incomplete.check_rest(measurable)
     present = [part for part in plan.included if Path(part.file).is_file()]
     sections += [included_markdown(part, output) for part in present]
     missing = [f"{part.title} ({part.file})" for part in plan.included if part not in present]

@@ -9,10 +9,11 @@ from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import check_choice
 from espnet_medusa.recipes.report.columns import measure_all
 from espnet_medusa.recipes.report.decodings import DecodedSet, is_configuration
+from espnet_medusa.recipes.report.incomplete import TRAINING, IncompleteSets
 from espnet_medusa.recipes.report.plan import LABEL, WHISPER_MODEL, System, TablePlan
 from espnet_medusa.recipes.report.published import Corpora, SetSize
 
-NOT_RUN = "not run"
+NOT_RUN, NOT_COMPLETE = "not run", "not complete"
 RECORD = "whisper_model"  # written by whisper.sh into the parent of the experiment folders
 
 
@@ -75,11 +76,12 @@ def shortfall(table: TablePlan, decoding: DecodedSet | None, size: int | None) -
 
 
 def measure_rows(
-    table: TablePlan, decodings: Sequence[DecodedSet], corpora: Corpora
+    table: TablePlan, decodings: Sequence[DecodedSet], corpora: Corpora, incomplete: IncompleteSets
 ) -> list[SystemRow]:
     """Return all rows of a table; errors as for ``full_size`` and ``find_decoding``.
 
     If the plan names no corpus, test sets without a decoding are left out, unless all lack one.
+    ``incomplete`` receives experiments with files, such as checkpoints, that cannot be measured.
     """
     by_set = {
         test_set: {
@@ -99,11 +101,20 @@ def measure_rows(
         for key, decoding in found.items():
             row = SystemRow(key, label, shortfall(table, decoding, size), decoding=decoding)
             if not row.absent:
-                values = measure_all(decoding, baseline, table.systems[key].draft_model)
-                both = decoding.utterances.keys() & baseline.utterances.keys() if baseline else ()
-                row = replace(row, values=values, compared=len(both))
+                row = _measured(row, baseline, table.systems[key].draft_model, incomplete)
             rows.append(row)
     return rows
+
+
+def _measured(
+    row: SystemRow, baseline: DecodedSet | None, draft_model: str | None, incomplete: IncompleteSets
+) -> SystemRow:
+    exp_dir = row.decoding.exp_dir
+    with incomplete.noting(exp_dir, exp_dir, TRAINING):
+        values = measure_all(row.decoding, baseline, draft_model)
+        both = row.decoding.utterances.keys() & baseline.utterances.keys() if baseline else ()
+        return replace(row, values=values, compared=len(both))
+    return replace(row, absent=NOT_COMPLETE)
 
 
 def model_name(table: TablePlan, rows: Sequence[SystemRow]) -> str:

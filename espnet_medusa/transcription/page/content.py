@@ -18,7 +18,7 @@ import numpy as np
 import soundfile
 
 from espnet_medusa.data.audio.reader import read_audio
-from espnet_medusa.data.audio.reading import TRANSCRIBING
+from espnet_medusa.data.audio.reading import TRANSCRIBING, AudioReading
 from espnet_medusa.data.audio.source import open_file
 from espnet_medusa.decoding.search.search_options import HEADS, MODEL
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
@@ -29,6 +29,7 @@ from espnet_medusa.transcription.page.page import write_page
 logger = logging.getLogger(__name__)
 
 PLAYABLE = frozenset([".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".webm", ".aac"])
+TIMED = frozenset([".m4a", ".webm"])  # they may have gaps and several tracks
 PEAKS_PER_S, MOST_PEAKS, LOUDEST = 20, 8000, 255
 MILLI = 1000.0
 THRESHOLDS = {  # decode options by the keys of an attempt
@@ -63,12 +64,14 @@ def show(
     utterances: Sequence[Shown],
     options: Mapping[str, Any],
     embed_audio: bool = False,
+    reading: AudioReading = TRANSCRIBING,
 ) -> None:
     """Write the page of a recording or a test set.
 
     Args:
         options: Decode options: search and drafter, and the thresholds of ``LongFormOptions``.
         embed_audio: Whether the page contains the audio; else it refers to the files.
+        reading: How the audio was read for decoding.
     """
     statistics = [one.statistics for one in utterances]
     by_model = any(one.draft_calls for one in statistics)
@@ -81,7 +84,8 @@ def show(
         "thresholds": {name: options.get(option) for name, option in THRESHOLDS.items()},
         "utterances": [*map(overview, utterances)],
     }
-    write_page(path, head, (details(shown, path.parent, embed_audio) for shown in utterances))
+    how = path.parent, embed_audio, reading
+    write_page(path, head, (details(shown, *how) for shown in utterances))
 
 
 def overview(shown: Shown) -> dict[str, Any]:
@@ -123,7 +127,9 @@ def summary(statistics: DecodingStatistics) -> dict[str, Any]:
     }
 
 
-def details(shown: Shown, folder: Path, embed_audio: bool) -> dict[str, Any]:
+def details(
+    shown: Shown, folder: Path, embed_audio: bool, reading: AudioReading = TRANSCRIBING
+) -> dict[str, Any]:
     """Return the utterance's block of a page in ``folder``."""
     alignment = None
     if shown.alignment is not None:
@@ -134,7 +140,7 @@ def details(shown: Shown, folder: Path, embed_audio: bool) -> dict[str, Any]:
     traced = shown.baseline and shown.baseline.trace
     baselines = {passage["start_s"]: passage for passage in traced or ()}
     return {
-        "audio": None if shown.entry is None else audio(shown.entry, folder, embed_audio),
+        "audio": None if shown.entry is None else audio(shown.entry, folder, embed_audio, reading),
         "alignment": alignment,
         "passages": [
             _passage(passage, shown, baselines.get(passage["start_s"]))
@@ -185,11 +191,16 @@ def decoding(attempt: Mapping[str, Any]) -> dict[str, Any]:
     return {**others, "start_ms": round(attempt["start_ms"], 3), "tokens": tokens, "calls": calls}
 
 
-def audio(entry: str | Path, folder: Path, embed: bool) -> dict[str, Any] | None:
-    """Return source and waveform of ``Shown.entry``, or None if a browser could not play it."""
+def audio(
+    entry: str | Path, folder: Path, embed: bool, reading: AudioReading = TRANSCRIBING
+) -> dict[str, Any] | None:
+    """Return source and waveform of ``Shown.entry``, or None if a browser could not play it.
+
+    Or if the browser would play other times or another track than those that were decoded.
+    """
     try:
         opened = open_file(str(entry)) if isinstance(entry, Path) else entry
-        samples, rate_hz = read_audio(opened, reading=TRANSCRIBING)
+        samples, rate_hz = read_audio(opened, reading=reading)
     except (ValueError, OSError) as error:
         logger.warning(f"{entry}: the page has no audio: {error}")
         return None
@@ -197,12 +208,18 @@ def audio(entry: str | Path, folder: Path, embed: bool) -> dict[str, Any] | None
         stream = io.BytesIO()
         soundfile.write(stream, samples, rate_hz, format="FLAC", subtype="PCM_16")
         source = "data:audio/flac;base64," + base64.b64encode(stream.getvalue()).decode()
-    elif Path(entry).is_file() and Path(entry).suffix.lower() in PLAYABLE:
+    elif Path(entry).is_file() and Path(entry).suffix.lower() in _playable(reading):
         source = Path(os.path.relpath(Path(entry).resolve(), folder.resolve())).as_posix()
     else:
-        logger.warning(f"{entry}: not a file that browsers play; --embed_audio true includes it")
+        reason = "not a file that browsers play as it was decoded"
+        logger.warning(f"{entry}: {reason}; --embed_audio true includes it")
         return None
     return {"src": source, "peaks": peaks(samples, rate_hz)}
+
+
+def _playable(reading: AudioReading) -> frozenset[str]:
+    by_player = reading.player_times and reading.audio_track is None
+    return PLAYABLE if by_player else PLAYABLE - TIMED
 
 
 def peaks(samples: np.ndarray, rate_hz: int) -> list[int]:

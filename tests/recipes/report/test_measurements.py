@@ -20,6 +20,7 @@ from espnet_medusa.recipes.report.decodings import (
     find_espnet_decodings,
     timings_by_id,
 )
+from espnet_medusa.recipes.report.incomplete import IncompleteSets
 from espnet_medusa.recipes.report.measures import Estimate, Latency, Parameters, count_parameters
 from espnet_medusa.recipes.report.plan import System, TablePlan
 from espnet_medusa.recipes.report.published import read_corpora
@@ -97,7 +98,7 @@ def test_no_calls(tmp_path):
     """CTC decided everything: the number of calls is 0, and tokens per call are not measured."""
     plan = TablePlan("T", {"test": "test"}, {"ctc": System("CTC", "asr_x", "ctc_first")}, "ctc")
     folder = write_decoding(tmp_path / "asr_x", "ctc_first", "test", {"a": 1.0}, tokens=5, calls=0)
-    (row,) = measure_rows(plan, find_decodings(folder.parents[1]), read_corpora())
+    (row,) = measure_rows(plan, find_decodings(folder.parents[1]), read_corpora(), IncompleteSets())
     assert (row.values["calls"], row.values["calls_per_utterance"]) == (0, Estimate(0.0))
     assert all(row.values[name] is None for name in ("tokens_per_call", "nodes_per_call", "eta"))
     assert list(row.values) == list(COLUMNS)

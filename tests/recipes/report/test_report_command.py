@@ -323,6 +323,24 @@ def fails(tmp_path, exp, content, capsys, dirs=None):
     return error_of(capsys, lambda: write_report(tmp_path, exp, content, dirs=dirs))
 
 
+@cases(("asr_linear", "valid.acc_heads.ave.pth"), ("asr_draft", "draft.pth"))
+def test_a_damaged_checkpoint_does_not_spoil_the_report(folder, name, tmp_path, exp, capsys):
+    (exp / "asr_draft").mkdir()
+    torch.save({"weight": torch.zeros(2)}, exp / "asr_draft" / "draft.pth")
+    content = plan()
+    content["tables"][0]["systems"]["linear"]["draft_model"] = "asr_draft/draft.pth"
+    (exp / folder / name).write_bytes(b"damaged")
+    dirs = [exp / "asr_linear", exp / "asr_vanilla"]
+    with pytest.raises(SystemExit) as end:
+        write_report(tmp_path, exp, content, dirs=dirs)
+    assert end.value.code == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"not complete: {exp / 'asr_linear'}: {exp / folder / name}: not a checkpoint" in line
+    text = (tmp_path / "out" / "REPORT.md").read_text()
+    assert [row[1] for row in rows(text)] == ["Vanilla"] and line.split(": ", 2)[2][:20] in text
+    assert "Linear (not complete)" in text
+
+
 def test_several_decodings_of_a_row(tmp_path, exp, capsys):
     write_decoding(exp / "asr_vanilla", "baseline_asr_model_other", "test", {"a": 1.0})
     message = fails(tmp_path, exp, plan(), capsys)

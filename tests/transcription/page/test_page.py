@@ -224,6 +224,7 @@ def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_pa
     config = tmp_path / "decode.yaml"
     options = {"search": "greedy", "maxlenratio": -12, "logprob_threshold": 0.0, "language": "de"}
     options |= {"temperature_increment_on_fallback": 0.5, "no_speech_threshold": 1.0}
+    options |= {"skip_silence": False, "fallback_on": "any_failure", "best_of": 1}
     config.write_text(yaml.safe_dump(options))
     command = [tmp_path / "long.wav", "--model", experiment.folder, "--config", config]
     command += ["--output_dir", tmp_path, "--output_format", "html"]
