@@ -19,7 +19,7 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.networks.whisper.pretrained import is_whisper
 from espnet_medusa.networks.whisper.tokens import DETECT, TRANSCRIBE, TRANSLATE, language_code
-from espnet_medusa.transcription.defaults import FALLBACK, with_defaults
+from espnet_medusa.transcription.defaults import WINDOWS, with_defaults
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import AudioFileReader
 
@@ -63,7 +63,8 @@ class LongAudioModel:
         language = language_code(lang_sym.strip("<>"))
         if lang_sym == NO_LANGUAGE:
             language = DETECT if model.whisper.tokens.languages else None
-        segments = model.transcribe(speech, language, **FALLBACK)
+        options = WINDOWS | {"without_timestamps": False}
+        segments = model.transcribe(speech, language, **options)
         return [(segment.start_s, segment.end_s, segment.text.strip()) for segment in segments]
 
     def best_path(
@@ -93,8 +94,11 @@ def open_s2t(model_tag: str, device: str = "cpu", **options: Any):
         files = open_packed_model(fetch_packed_model(model_tag))
         if "s2t_model_file" in files:
             return S2TSpeech2Text(**options, **files)
-    return LongAudioModel(**with_defaults(options, device), **files)
+    chosen = with_defaults(options, device)
+    return LongAudioModel(**{name: chosen[name] for name in chosen.keys() - _OF_WINDOWS}, **files)
 
+
+_OF_WINDOWS = {*WINDOWS, "batch_size"}
 
 # Functions that open a model, by ESPnet's classes.
 OPEN = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 
@@ -40,7 +41,9 @@ class Silero:
         import silero_vad  # slow; sets torch to one thread
 
         torch.set_num_threads(num_threads)
-        network = silero_vad.load_silero_vad()._model
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch's, about TorchScript
+            network = silero_vad.load_silero_vad()._model
         self.find_speech = silero_vad.get_speech_timestamps_from_probs
         self.spectrum, self.encoder = network.stft, network.encoder
         self.output = network.decoder.decoder
