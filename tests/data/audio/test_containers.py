@@ -27,6 +27,8 @@ NO_SOUND = {"avif", "heic", "heif", "mj2", "mks", "ism", "dif", "iamf", "swf"}
     ("a.vob", "ac3", 48000), ("a.g722", "g722", 16000), ("a.wv", "wavpack", 48000),
 )  # fmt: skip
 def test_sound_is_read(name, codec, rate_hz, tmp_path):
+    if codec not in av.codecs_available:
+        pytest.skip(f"this PyAV has no {codec}, to write the file")
     path = tmp_path / name
     container = {"a.mxf": "mxf_opatom", "a.latm": "latm", "a.spdif": "spdif"}.get(name)
     sound = write_timed(path, codec, rate_hz, container=container)
