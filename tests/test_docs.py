@@ -165,6 +165,10 @@ def test_the_site_builds_without_warnings(tmp_path, monkeypatch):
     assert "duration of the audio" in api, "a field's comment"
 
 
+COMMANDS = "espnet2.bin.cli"
+OF_ESPNET_202611 = COMMANDS, "espnet2.bin.mcp_server"
+
+
 class Parsed(Exception):
     """Stops a command after it has parsed its arguments."""
 
@@ -186,7 +190,10 @@ def check_arguments(main, words: list[str], monkeypatch) -> None:
 
 def check_module(name: str, words: list[str], monkeypatch) -> None:
     if name.startswith("espnet_medusa.bin.python"):
-        assert words[0] == "-m" and importlib.util.find_spec(words[1]), words
+        found = importlib.util.find_spec(words[1])
+        assert words[0] == "-m" and (found or words[1] in OF_ESPNET_202611), words
+        if found and words[1] == COMMANDS:
+            importlib.import_module(COMMANDS).build_parser().parse_args(words[2:])
     else:
         check_arguments(importlib.import_module(name).main, words, monkeypatch)
 
@@ -291,8 +298,8 @@ def test_options_in_text_are_options(page):
     known = set().union(*map(option_names, parsers().values()))
     for script in ROOT.glob("egs/*/asr1/*.sh"):
         known |= script_options(script)
-    # Those of ESPnet's own asr.sh, and of python with the plugin.
-    known |= asr_sh_commands.OPTIONS | {"no-redirect"}
+    # Those of ESPnet's own asr.sh and commands, and of python with the plugin.
+    known |= asr_sh_commands.OPTIONS | {"stream", "live", "no-redirect"}
     text = INLINE.sub("", PROSE[page])
     named = re.findall(r"(?<![\w-])--([a-z][\w-]*)", " ".join(re.findall(r"`[^`]+`", text)))
     assert set(named) <= known

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.inference.longform.segment import clamp_segments
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.s2t import S2TSpeech2Text
@@ -58,13 +59,15 @@ class LongAudioModel:
         if isinstance(speech, str | Path):
             preprocess = build_audio_preprocess(model.asr_train_args)
             speech = AudioFileReader(model.model.audio, preprocess).read_samples(str(speech), None)
+        seconds = len(speech) / model.sample_rate_hz
         if why_not_long_form(model.model) is not None:
-            return [(0.0, len(speech) / model.sample_rate_hz, model(speech)[0][0])]
+            return [(0.0, seconds, model(speech)[0][0])]
         language = language_code(lang_sym.strip("<>"))
         if lang_sym == NO_LANGUAGE:
             language = DETECT if model.whisper.tokens.languages else None
         options = WINDOWS | {"without_timestamps": False}
         segments = model.transcribe(speech, language, **options)
+        segments = clamp_segments(segments, seconds)
         return [(segment.start_s, segment.end_s, segment.text.strip()) for segment in segments]
 
     def best_path(
