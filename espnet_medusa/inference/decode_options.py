@@ -38,8 +38,8 @@ WITHOUT_DRAFTS: dict[str, Any] = {  # decode options of a search without drafts
 
 NOT_IN_ESPNET = (  # options that ESPnet's own search does not support
     "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision", "encoder_padding",
-    "trace", "patience", "length_penalty", "ctc_window_margin", "suppress_tokens", "begin_suppress_tokens",
-    "forced_prefix", "exponential_decay_length_penalty",
+    "trace", "patience", "length_penalty", "ctc_window_margin", "suppress_tokens",
+    "begin_suppress_tokens", "forced_prefix", "exponential_decay_length_penalty",
 )  # fmt: skip
 
 

@@ -71,11 +71,10 @@ def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> None
     """Add our search's options to ESPnet's parser."""
     for action in parser._actions:  # escape "%", such as that of 202611's "3.19%"
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
-    known = parser._option_string_actions  # 202611's asr_inference has ctc_window_margin, too
-    made = [
-        field for field in fields(defaults) if field.metadata and f"--{field.name}" not in known
-    ]
-    add_fields(parser, defaults, **{field.name: field.metadata["help"] for field in made})
+    helps = {field.name: field.metadata["help"] for field in fields(defaults) if field.metadata}
+    for action in parser._actions:  # 202611's asr_inference has ctc_window_margin, too
+        helps.pop(action.dest, None)
+    add_fields(parser, defaults, **helps)
     pipes = "run the commands in wav.scp"
     parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
     empty = "give failed utterances an empty text, and exit with status 0 although they failed"

@@ -110,9 +110,10 @@ def test_batch_equals_singles(seed):
     searches.assert_same_alone(search_rows, *random_speech(rng, [90, 40, 61, 120]))
 
 
-@cases(
-    (10, 3, 41), (10, 30, 41), (10, 31, 42), (60, 8, 69), (60, 2, 66), (70, 3, 100), (0, 200, 100)
-)
+ENDS = (10, 3, 41), (10, 30, 41), (10, 31, 42), (60, 8, 69), (60, 2, 66), (70, 3, 100)
+
+
+@cases(*ENDS, (0, 200, 100))
 def test_a_window_extends_over_silence(latest, margin, end):
     log_probs = torch.zeros(100, VOCAB_SIZE)
     log_probs[:, 0] = 5.0
