@@ -77,9 +77,12 @@ def build_search(
     )
     if options.search == GREEDY:
         return build_greedy(options, model)
-    ctc = getattr(espnet.part_scorers.get("ctc"), "ctc", None)  # None: no scorer, or no branch
+    scorer, margin = espnet.part_scorers.get("ctc"), options.ctc_window_margin
+    ctc = getattr(scorer, "ctc", None)  # None: no scorer, or no branch
     ctc = None if ctc is None else ctc.log_softmax
-    model = replace(model, scorers=Scorers(espnet.weights, full, ctc, PROMPT_COUNTS))
+    if margin is None:
+        margin = getattr(scorer, "window_margin", 0)
+    model = replace(model, scorers=Scorers(espnet.weights, full, ctc, PROMPT_COUNTS, margin))
     return build_beam(options, model, espnet.beam_size, espnet.normalize_length, nbest)
 
 

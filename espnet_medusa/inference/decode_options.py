@@ -3,7 +3,7 @@
 import logging
 from argparse import Namespace
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ WITHOUT_DRAFTS: dict[str, Any] = {  # decode options of a search without drafts
 
 NOT_IN_ESPNET = (  # options that ESPnet's own search does not support
     "acceptance", "drafter", "draft_model", "lookahead", "encoder_precision", "encoder_padding",
-    "trace", "patience", "length_penalty", "suppress_tokens", "begin_suppress_tokens",
-    "forced_prefix", "exponential_decay_length_penalty",
+    "trace", "patience", "length_penalty", "ctc_window_margin", "suppress_tokens",
+    "begin_suppress_tokens", "forced_prefix", "exponential_decay_length_penalty",
 )  # fmt: skip
 
 
@@ -101,6 +101,10 @@ def split_options(
     for name in ("multi_asr", "enh_s2t_task"):
         if options.get(name):
             raise InputError(f"{name}: true; not supported; decode with espnet2.bin.asr_inference")
+    shared = {field.name for field in fields(kind)} & {*names} & {*options}
+    for name in shared:  # ESPnet's option, which ours has in every version
+        value = getattr(build_options(kind, {name: options.pop(name)}, "decode config"), name)
+        options |= {} if value is None else {name: value}
     ours = {name: options.pop(name) for name in [*options] if name not in names}
     ours, batch_size = build_options(kind, ours, "decode config"), options.pop("batch_size", 1)
     check_positive(batch_size, "batch_size")

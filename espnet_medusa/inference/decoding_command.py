@@ -71,7 +71,10 @@ def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> None
     """Add our search's options to ESPnet's parser."""
     for action in parser._actions:  # escape "%", such as that of 202611's "3.19%"
         action.help = re.sub(r"%%|%(?!\()", "%%", action.help or "")
-    add_fields(parser, defaults)
+    helps = {field.name: field.metadata["help"] for field in fields(defaults) if field.metadata}
+    for action in parser._actions:  # 202611's asr_inference has ctc_window_margin, too
+        helps.pop(action.dest, None)
+    add_fields(parser, defaults, **helps)
     pipes = "run the commands in wav.scp"
     parser.add_argument("--allow_pipes", type=str2bool, default=False, help=pipes)
     empty = "give failed utterances an empty text, and exit with status 0 although they failed"

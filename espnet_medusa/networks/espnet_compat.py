@@ -5,6 +5,7 @@ is tried first, because an ``espnet`` of 202511 may be installed next to a newer
 """
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 try:
@@ -35,4 +36,6 @@ PositionwiseFeedForward = _load(f"{_LAYERS}.positionwise_feed_forward", "Positio
 ScaledPositionalEncoding = _load(f"{_LAYERS}.embedding", "ScaledPositionalEncoding")
 # Whether beam search counts prompt tokens as output: ``search.scores.Scorers``.
 PROMPT_COUNTS = not hasattr(BeamSearch, "_primer_length")
+# Whether CTC can score over a window of frames: ``CTCPrefixScorer(..., window_margin)``.
+HAS_CTC_WINDOW = "window_margin" in signature(CTCPrefixScorer.__init__).parameters
 add_sos_eos = _load(f"{_LAYERS}.add_sos_eos", "add_sos_eos")

@@ -32,6 +32,7 @@ RESULTS = f"{EXPERIMENT}/decoded/{TEST_SET}"  # folder in the recipe that decodi
 TABLES = ("wav.scp", "text", "utt2spk")
 
 EQUAL, EQUAL_FALLING, DIFFERS = "equal", "equal if CTC scores only fall", "mismatch"
+EQUAL_DOUBLE = "equal in float64"
 TITLES = ("check", "found", "right", "command", "machine")
 HEADING = "# Full-size checks\n\nEach command of `tests/endurance` writes its own row.\n\n"
 

@@ -20,13 +20,12 @@ import numpy as np
 import s2t_experiment as s2t
 from beam_oracle import FallingCTC
 from espnet2.bin import s2t_inference as espnet
-from harness import DIFFERS, EQUAL, EQUAL_FALLING
+from harness import DIFFERS, EQUAL, EQUAL_DOUBLE, EQUAL_FALLING
 from tiny import HEADS
 
 from espnet_medusa.inference.s2t import S2TSpeech2Text
 
 BATCH, BATCHES = 3, 2  # cases of a model: BATCH * BATCHES
-EQUAL_DOUBLE = "equal in float64"
 REFUSED = "ESPnet fails"
 
 

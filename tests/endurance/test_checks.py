@@ -11,6 +11,7 @@ import psutil
 import pytest
 import random_s2t
 import random_searches
+import random_windows
 import s2t_experiment
 import searches
 import soundfile
@@ -19,7 +20,7 @@ from broken_utterances import REASONS, break_some, count_differing, count_unname
 from cases import cases, combinations
 from experiment import write_samples
 from full_disk import FULL, PAGE, TOO_SMALL, problems_of_message, small_disk, try_step
-from harness import CheckRow, read_rows, run, write_row
+from harness import EQUAL, CheckRow, read_rows, run, write_row
 from hours_of_audio import Step, furthest_off, growth, join_audio, memory_in_use, peaks, recordings
 from killed_stages import TIMED, Stages, disturbed, finish, kill_some
 from killed_training import EPOCH, START, WRITING, describe, leaves_gradients, read_tensors
@@ -35,7 +36,7 @@ from espnet_medusa.data.kaldi.table import read_table
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.espnet.training.trainer import GRADIENTS
 from espnet_medusa.inference import s2t
-from espnet_medusa.networks.espnet_compat import LengthBonus
+from espnet_medusa.networks.espnet_compat import HAS_CTC_WINDOW, LengthBonus
 from espnet_medusa.recipes.kaldi.audio_writer import AudioOptions
 from espnet_medusa.recipes.kaldi.format import BAD_UTTERANCES, FormatOptions, format_data_dir
 
@@ -251,6 +252,18 @@ def test_a_few_cases_write_a_row(check, found, tmp_path, monkeypatch):
     (row,) = read_rows(table)
     assert row.right == "yes" and found in row.found
     assert row.command == f"{check.__name__}.py --cases 3 --seed 0"
+
+
+@pytest.mark.skipif(not HAS_CTC_WINDOW, reason="this ESPnet's CTC has no window")
+def test_a_search_without_the_window_is_a_mismatch(monkeypatch):
+    search = random_windows.our_search
+    assert random_windows.outcomes_of(23, None) == [EQUAL]
+
+    def without(*given, **options):
+        return search(*given, **options | {"window_margin": 0})
+
+    monkeypatch.setattr(random_windows, "our_search", without)
+    assert random_windows.outcomes_of(23, None) == [DIFFERS]
 
 
 @combinations(case=[greedy_case, beam_case])

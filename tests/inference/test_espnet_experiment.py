@@ -8,13 +8,14 @@ import pytest
 from cases import cases
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.tasks.lm import LMTask
-from experiment import TOKENS, dry_run, read_lines, save_random, speeches
+from experiment import TOKENS, dry_run, noise, read_lines, save_random, speeches
 from refusals import assert_refused, refuses
 from stock_experiment import assert_nbest, files, make_untrained, nbest, stock_experiment
 
 from espnet_medusa.bin import asr_inference
 from espnet_medusa.espnet.task import MedusaASRTask
 from espnet_medusa.inference.speech2text import Speech2Text
+from espnet_medusa.networks.espnet_compat import HAS_CTC_WINDOW
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,22 @@ def test_an_experiment_decodes_as_in_espnet(options, folders, name):
             assert_nbest(results, expected)
         assert expected[0][0][2], "some text"
         assert ours.statistics.decoder_calls > 1
+
+
+@cases(({},), ({"ctc_window_margin": 0},), ({"ctc_window_margin": 3},), ids=str)
+def test_ctc_scores_over_espnets_window(options, folders):
+    """By default over the installed ESPnet's; 202511 has none, but ours has the option."""
+    base = files(folders["conformer"]) | {"beam_size": 4, "ctc_weight": 0.5, "nbest": 3}
+    given, margin = base | {"maxlenratio": -12} | options, options.get("ctc_window_margin")
+    ours = Speech2Text(**given).search.strategy.window_margin
+    assert ours == ((100 if HAS_CTC_WINDOW else 0) if margin is None else margin)
+    unset = Speech2Text(**given | {"ctc_window_margin": None}).search.strategy.window_margin
+    assert unset == (100 if HAS_CTC_WINDOW else 0)
+    if HAS_CTC_WINDOW or not margin:
+        stock_options = given if HAS_CTC_WINDOW else base | {"maxlenratio": -12}
+        stock, speech = ESPnetSpeech2Text(**stock_options), noise(5, 48000)
+        for drafts in ({}, {"drafter": "ctc"}):
+            assert_nbest(Speech2Text(**given, **drafts)(speech), nbest(stock(speech)))
 
 
 def test_features_are_decoded_as_in_espnet(tmp_path):
@@ -121,6 +138,7 @@ def test_espnets_search_decodes_with_unsupported_options(name, options, reason, 
     ({"multi_asr": True}, "multi_asr: true; not supported; decode with espnet2.bin.asr_inference"),
     ({"enh_s2t_task": True}, "enh_s2t_task: true; not supported"),
     ({"draft_depth": 2}, "draft_depth: 2; allowed: at most 0"),
+    ({"ctc_window_margin": "wide"}, "ctc_window_margin.* 'wide'.*allowed: a whole number"),
     ({"ctc_weight": 1.5}, "ctc_weight: 1.5; allowed: 0 to 1"),
     ({"penalty": float("nan")}, "penalty: nan; allowed: a finite number"),
     ({"beam_size": "5"}, "beam_size: '5'; allowed: a whole number"),

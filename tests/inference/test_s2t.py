@@ -21,6 +21,7 @@ from espnet_medusa.inference.journal import read_journal
 from espnet_medusa.inference.packed_model import pack_model
 from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
 from espnet_medusa.inference.st import STSpeech2Text
+from espnet_medusa.networks.espnet_compat import HAS_CTC_WINDOW
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,25 @@ def test_draft_models_do_not_change_the_nbest_lists(tmp_path, case):
     s2t.make_s2t_experiment(tmp_path / "draft", seed, decoder_conf=s2t.SIZES | {"num_blocks": 1})
     drafts = {"drafter": drafter, "draft_model": tmp_path / "draft"}
     assert_espnets(rng, files, files, s2t.random_options(rng), [drafts])
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_ctc_scores_over_a_window(tmp_path, seed):
+    """ESPnet's s2t_inference has no such option, but its scorer has since 202611."""
+    files, rng = s2t.make_s2t_experiment(tmp_path, seed), random.Random(seed)
+    options = {"beam_size": 4, "ctc_weight": 0.5, "maxlenratio": -12, "nbest": 3}
+    assert S2TSpeech2Text(**files, **options).search.strategy.window_margin == 0
+    drafting = [{}, {"drafter": "ctc"}]
+    ours = [S2TSpeech2Text(**files, **options, **d, ctc_window_margin=2) for d in drafting]
+    assert [model.search.strategy.window_margin for model in ours] == [2, 2]
+    theirs = espnet.Speech2Text(**files, **options)
+    if not HAS_CTC_WINDOW:
+        return
+    theirs.beam_search.part_scorers["ctc"].window_margin = 2
+    for speech, condition in zip(*s2t.random_inputs(rng, 3), strict=True):
+        expected = s2t.nbest_of(theirs, speech, condition)
+        for model in ours:
+            assert s2t.difference(model(speech, **condition), expected) is None
 
 
 @cases((0.0, 3, "model", 3), (0.3, 1, "ctc", 2), ids=["an equal model", "ctc"])
@@ -235,6 +255,7 @@ def test_a_packed_model(files, tmp_path, in_folder, monkeypatch):
 @refuses(
     ({"search": "greedy"}, r"search: greedy; allowed with s2t: beam \(greedy: beam_size: 1\)"),
     ({"nbest": 0}, "nbest: 0"),
+    ({"ctc_window_margin": -1}, "ctc_window_margin: -1 is too small; allowed: 0 or more"),
     ({"draft_depth": 2}, "draft_depth: 2; .*no heads"),
     ({"unknown": 1}, "unknown"),
 )
@@ -264,7 +285,8 @@ def test_espnets_search_decodes_what_ours_does_not(tmp_path, caplog):
     ours = S2TSpeech2Text(**files, **options)
     assert "ESPnet's own search decodes" in caplog.text and ours.search is None
     assert s2t.difference(ours(noise(0)), espnet.Speech2Text(**files, **options)(noise(0))) is None
-    for name, value in {"batch_size": 2, "draft_model": "none", "patience": 2.0}.items():
+    refused_options = {"batch_size": 2, "draft_model": "none", "patience": 2.0}
+    for name, value in (refused_options | {"ctc_window_margin": 9}).items():
         with refused(f"{name}: {value}; ESPnet's own search", "allows only"):
             S2TSpeech2Text(**files, **{name: value})
 

@@ -125,9 +125,13 @@ def assert_decoded_alike_alone(decoder, most, encoder_out, lengths, inputs=None,
     assert_same_alone(search, encoder_out, lengths)
 
 
-def our_search(decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, **more):
-    decoder, (scorers, ctc) = runtime_of(decoder), make_scorers(seed)
-    scorers = Scorers(weights, scorers, ctc.log_softmax, PROMPT_COUNTS)
+def our_search(
+    decoder, seed, weights, beam_size, shape, constraints=None, proposer=None, ctc=None,
+    window_margin=0, **more,
+):  # fmt: skip
+    decoder, (scorers, own_ctc) = runtime_of(decoder), make_scorers(seed)
+    log_probs = (ctc or own_ctc).log_softmax
+    scorers = Scorers(weights, scorers, log_probs, PROMPT_COUNTS, window_margin)
     options = constraints or constraints_of(), proposer or decoder.proposer(), shape
     return beam_search(decoder, scorers, beam_size, *options, **more)
 
@@ -142,10 +146,11 @@ def compare(search, encoder_out, lengths, oracle, limits, prompt=(EOS,), inputs=
         expected = [(hyp.yseq.tolist(), float(hyp.score)) for hyp in expected]
         result = [([*prompt, *ended.tokens], ended.score) for ended in state.ended]
         # Impossible hypotheses fill beams that lack candidates, in any order.
-        assert_same_nbest(*(
+        possible = (
             [(tokens, score) for tokens, score in n_best if score > IMPOSSIBLE]
-            for n_best in (result, expected[: search.strategy.ranking.nbest])
-        ))  # fmt: skip
+            for n_best in (result, expected)
+        )
+        assert_same_nbest(*possible, search.strategy.ranking.nbest)
     return states
 
 

@@ -31,6 +31,7 @@ from espnet_medusa.decoding.search.state import (
     Strategy,
     best_continuations,
     check_numbers,
+    request_scores,
 )
 from espnet_medusa.decoding.tree.best_tokens import Restriction, TopTokens, top_tokens
 from espnet_medusa.decoding.tree.prefix import Candidates, Prefix
@@ -110,6 +111,7 @@ class BeamStrategy(Strategy):
         self.full = {name: scorer for name, scorer in scorers.full.items() if name in weights}
         self.ctc = scorers.ctc if CTC in weights else None
         self.prompt_counts = scorers.prompt_counts
+        self.window_margin = scorers.ctc_window_margin if self.ctc is not None else 0
         others = dict(weights)
         self.gain = max(others.pop(LENGTH_BONUS, 0.0), 0.0)
         falling = all(name in LOG_PROBABILITIES and weight >= 0 for name, weight in others.items())
@@ -120,9 +122,8 @@ class BeamStrategy(Strategy):
     def begin(self, encoder_out, prompt, max_length, limits) -> BeamState:
         ctc, uncounted = None, 0 if self.prompt_counts else len(prompt) - 1
         if self.ctc is not None:
-            ctc = CTCPrefix(
-                self.ctc(encoder_out[None])[0], 0, self.scoring.eos, len(prompt) - uncounted
-            )
+            log_probs, length = self.ctc(encoder_out[None])[0], len(prompt) - uncounted
+            ctc = CTCPrefix(log_probs, 0, self.scoring.eos, length, self.window_margin)
         root = Prefix(int(prompt[-1]))
         return BeamState(
             root,
@@ -150,7 +151,11 @@ class BeamStrategy(Strategy):
         states = [state for state in states if not state.done]
         while states:
             requests = [
-                Request(state.scorers, [h.prefix for h in state.running if h.prefix.evaluated])
+                request_scores(
+                    state.scorers,
+                    state.running,
+                    [h.prefix for h in state.running if h.prefix.evaluated],
+                )
                 for state in states
             ]
             self.scoring.find_candidates(requests, self.width)
@@ -195,8 +200,9 @@ class BeamStrategy(Strategy):
         step = state.steps - 1 + state.uncounted
         state.stopped = state.detect_end and end_detected(state.ended, step)
         may_reach_nbest = self.ranking.may_reach_nbest(state, state.running, state.ended)
-        # End detection counts all hypotheses, so they stay while one of them may reach the list.
-        if not (may_reach_nbest and state.detect_end):
+        # End detection and CTC's window depend on all hypotheses, so they stay while one of them
+        # may reach the list.
+        if not (may_reach_nbest and (state.detect_end or self.window_margin > 0)):
             state.running = may_reach_nbest
 
     def end(

@@ -11,6 +11,7 @@ import torch
 from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.search.constraints import Constraints
 from espnet_medusa.decoding.search.ctc_prefix import CTCPrefix
+from espnet_medusa.decoding.search.ctc_window import Window
 from espnet_medusa.decoding.tree.best_tokens import Restriction, TopTokens, top_scores, top_tokens
 from espnet_medusa.decoding.tree.prefix import Candidates, Prefix
 from espnet_medusa.decoding.tree.token_tree import upload
@@ -30,6 +31,7 @@ class Scorers:
     ctc: Callable[[torch.Tensor], torch.Tensor] | None = None
     # Whether CTC and end detection count all prompt tokens as output (ESPnet 202511) or one.
     prompt_counts: bool = True
+    ctc_window_margin: int = 0  # of CTC's prefix scores, in encoder frames; 0: all frames
 
     @property
     def names(self) -> list[str]:
@@ -78,6 +80,10 @@ class UtteranceScorers:
             self.full_scores(name, [prefix.parent])
         return prefix.parent.scorers[name][1]
 
+    def window(self, prefixes: Sequence[Prefix], before: Window | None) -> Window | None:
+        """Return the window of CTC's scores; arguments as for ``CTCPrefix.window``."""
+        return None if self.ctc is None else self.ctc.window(prefixes, before)
+
     def free_scores(self, prefix: Prefix) -> None:
         """Free the scores of a prefix after its step, and all scores and states of its parent.
 
@@ -95,6 +101,11 @@ class Request(NamedTuple):
 
     scorers: UtteranceScorers
     prefixes: list[Prefix]
+    window: Window | None = None  # of CTC's scores; None: all frames
+
+    def lacks_candidates(self, prefix: Prefix) -> bool:
+        """Return whether candidates are unknown, or their CTC scores are of another window."""
+        return prefix.candidates is None or prefix.candidates.window is not self.window
 
 
 @dataclass(frozen=True)
@@ -155,9 +166,9 @@ class Scoring:
     def find_candidates(self, requests: Sequence[Request], width: int) -> None:
         """Set the candidates of evaluated prefixes."""
         requests = [
-            Request(request.scorers, missing)
+            request._replace(prefixes=missing)
             for request in requests
-            if (missing := [p for p in request.prefixes if p.candidates is None])
+            if (missing := [*filter(request.lacks_candidates, request.prefixes)])
         ]
         prefixes = [prefix for request in requests for prefix in request.prefixes]
         if prefixes:
@@ -203,11 +214,15 @@ class Scoring:
             sizes = [len(request.prefixes) for request in requests]
             parts[CTC] = torch.cat(
                 [
-                    request.scorers.ctc.score(request.prefixes, rows)
+                    request.scorers.ctc.score(request.prefixes, rows, request.window)
                     for request, rows in zip(requests, tokens.split(sizes), strict=True)
                 ]
             )
             gains = gains + self.weights[CTC] * parts[CTC]
         columns = [tokens.double(), gains, *(parts[name] for name in self.names)]
         rows = torch.stack(columns, dim=1).tolist()
-        return [Candidates([*map(int, row[0])], row[1], row[2:]) for row in rows]
+        windows = [request.window for request in requests for _ in request.prefixes]
+        return [
+            Candidates([*map(int, row[0])], row[1], row[2:], window)
+            for row, window in zip(rows, windows, strict=True)
+        ]

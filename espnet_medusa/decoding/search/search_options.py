@@ -23,7 +23,10 @@ DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL)
 FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
 LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
 CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
-MINIMA = {"draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2, "top_m": 1}
+MINIMA = {
+    "draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2, "top_m": 1,
+    "ctc_window_margin": 0,
+}  # fmt: skip
 # Groups of options in the help of commands.
 SEARCH, DRAFTS, PRECISION = "Search", "Drafts", "Precision"
 ACCEPTANCE_OF_DRAFTS = "Acceptance of drafts"
@@ -144,6 +147,12 @@ class SearchOptions:
         None,
         "0 to 1: openai-whisper's length penalty (patience is then 1 by default); none: rank by "
         "mean log-probability if patience is set, else as ESPnet",
+        group=SEARCH,
+    )
+    ctc_window_margin: int | None = option(
+        None,
+        "CTC prefix scores use encoder frames up to this far from those that the beam has reached; "
+        "0: all frames; none: as the installed ESPnet (asr_inference: 202511: 0, 202611: 100)",
         group=SEARCH,
     )
     suppress_tokens: Sequence[int] | None = option(

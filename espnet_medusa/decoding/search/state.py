@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.search.ctc_window import Window
 from espnet_medusa.decoding.search.scores import PRE_BEAM_RATIO, Request, Scoring, UtteranceScorers
 from espnet_medusa.decoding.search.search_options import LengthLimits
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
@@ -34,6 +35,7 @@ class Hypothesis:
     # With the threshold rule in beam search, the head that produced each token: 0 for the base
     # head, else 1, 2, ...
     heads: tuple[int, ...] = ()
+    window: Window | None = None  # of CTC's score of the last token; None: all frames
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,14 @@ class Strategy(ABC):
         """Sort the n-best list and count tokens at the end of the search."""
 
 
+def request_scores(
+    scorers: UtteranceScorers, beam: Sequence[Hypothesis], prefixes: list[Prefix]
+) -> Request:
+    """Return a request for scores of some prefixes of a beam, in its step."""
+    window = scorers.window([hypothesis.prefix for hypothesis in beam], beam[0].window)
+    return Request(scorers, prefixes, window)
+
+
 def check_numbers(scores: Iterable[float]) -> None:
     """Raise InputError if a score is NaN."""
     if any(map(math.isnan, scores)):
@@ -220,4 +230,5 @@ def continuations(
     for score, hypothesis, row, rank in sorted(options, key=itemgetter(0), reverse=True):
         parts = zip(hypothesis.parts, row.parts, strict=False)
         parts = tuple(total + part[rank] for total, part in parts)
-        yield Hypothesis(hypothesis.prefix.child(row.tokens[rank]), score, parts)
+        prefix = hypothesis.prefix.child(row.tokens[rank])
+        yield Hypothesis(prefix, score, parts, window=row.window)

@@ -17,15 +17,16 @@ class Candidates(NamedTuple):
     tokens: list[int]  # M ids; with CTC, the end symbol is the last one
     gains: list[float]  # weighted sum of all scorers
     parts: list[list[float]]  # scores of the tokens, per scorer
+    window: Any = None  # of the step, if CTC scores over a ``Window``
 
 
 class CTCState(NamedTuple):
     """CTC forward log-probabilities of a prefix over T frames."""
 
-    nonblank: torch.Tensor  # (T,) paths that end in the prefix's last token at frame t
-    total: torch.Tensor  # (T,) paths that end in that token or in blank
+    total: torch.Tensor  # (T,) paths that end in the prefix's last token or in blank at frame t
     blank: torch.Tensor  # (T,) paths that end in blank
     score: float  # log-probability of all label sequences that start with the prefix
+    window: Any = None  # of the step that appended the last token; None: all frames
 
 
 @dataclass(eq=False, slots=True)

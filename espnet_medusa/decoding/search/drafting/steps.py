@@ -10,8 +10,13 @@ from collections.abc import Sequence
 import torch
 
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
-from espnet_medusa.decoding.search.scores import Request, Scoring
-from espnet_medusa.decoding.search.state import SearchState, Strategy, best_continuations
+from espnet_medusa.decoding.search.scores import Scoring
+from espnet_medusa.decoding.search.state import (
+    SearchState,
+    Strategy,
+    best_continuations,
+    request_scores,
+)
 from espnet_medusa.decoding.tree.prefix import Candidates, Prefix
 from espnet_medusa.decoding.tree.proposer import Proposer, States
 from espnet_medusa.decoding.tree.token_tree import upload
@@ -95,7 +100,7 @@ class ScorerSteps(Steps):
             for requests, evaluated in ((known, True), (drafted, False)):
                 some = [prefix for prefix in prefixes if prefix.evaluated == evaluated]
                 if some:
-                    requests.append(Request(state.scorers, some))
+                    requests.append(request_scores(state.scorers, state.draft.beam, some))
         self.strategy.scoring.find_candidates(known, self.strategy.width)
         candidates = {p: p.candidates for request in known for p in request.prefixes}
         prefixes = [prefix for request in drafted for prefix in request.prefixes]
