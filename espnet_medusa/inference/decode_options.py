@@ -23,6 +23,7 @@ from espnet_medusa.decoding.search.search_options import (
     with_draft_defaults,
 )
 from espnet_medusa.inference.audio_batch import encodes_only_log_mel
+from espnet_medusa.inference.espnet_options import check_espnet_options
 from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.networks.unit_ctc import UnitCTC
 from espnet_medusa.networks.whisper.tokens import WhisperTokens, unused_name
@@ -98,9 +99,7 @@ def split_options(
 
     ``task`` names a task without greedy search. Raise InputError if an option is not usable.
     """
-    for name in ("multi_asr", "enh_s2t_task"):
-        if options.get(name):
-            raise InputError(f"{name}: true; not supported; decode with espnet2.bin.asr_inference")
+    check_espnet_options(options, names)
     ours = {name: options.pop(name) for name in [*options] if name not in names}
     ours, batch_size = build_options(kind, ours, "decode config"), options.pop("batch_size", 1)
     check_positive(batch_size, "batch_size")
