@@ -1,5 +1,7 @@
 """LibriSpeech, prepared by the script of the egs recipe, and cached states of a Whisper."""
 
+from espnet3.components.data.base_dataset import BaseDataset
+
 from espnet_medusa.espnet3.dataset import CachedStatesDataset, KaldiDataset, ScriptBuilder
 
 
@@ -9,13 +11,16 @@ class DatasetBuilder(ScriptBuilder):
     script = "../../../egs/librispeech/asr1/local/prepare_librispeech.py"
 
 
-def Dataset(  # noqa: N802 (ESPnet3's name)
-    data_dir: str | None = None, states_dir: str | None = None, **options
-) -> KaldiDataset | CachedStatesDataset:
-    """Return the utterances of a data directory, or the states cached in a folder."""
-    if states_dir is not None:
-        return CachedStatesDataset(states_dir, **options)
-    return KaldiDataset(data_dir, **options)
+class Dataset(BaseDataset):
+    """Utterances of a data directory, or the states that are cached in a folder."""
+
+    def __new__(
+        cls, data_dir: str | None = None, states_dir: str | None = None, **options
+    ) -> BaseDataset:
+        """Return the dataset of the folder that is given."""
+        if states_dir is not None:
+            return CachedStatesDataset(states_dir, **options)
+        return KaldiDataset(data_dir, **options)
 
 
 __all__ = ["Dataset", "DatasetBuilder"]
