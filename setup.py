@@ -14,11 +14,13 @@ DOCS = [
     "mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "pymdown-extensions>=10.7",
     "mkdocstrings[python]>=1,<2",
 ]  # fmt: skip
+ESPNET3 = ["dask[distributed]>=2025.1", "dask-jobqueue", "lightning", "tensorboard"]
 
 # What espnet-medusa-recipe copies.
 RECIPES = (
     "conf/*/*.yaml", "egs/*/*/*.sh", "egs/*/*/*.md", "egs/*/*/conf/*", "egs/*/*/conf/*/*",
-    "egs/*/*/local", "egs/*/*/local/**/*",
+    "egs/*/*/local", "egs/*/*/local/**/*", "egs3/*/*/*.py", "egs3/*/*/*.md", "egs3/*/*/conf/*",
+    "egs3/*/*/dataset/*",
 )  # fmt: skip
 
 
@@ -128,10 +130,13 @@ setup(
         "upstream": ["resampy", "tensorboard"],
         # Low-rank adapters in a Speech-LLaMA's language model.
         "lora": ["peft>=0.15"],
+        # Stages of ESPnet3 (ESPnet 202611).
+        "espnet3": ESPNET3,
         # The site of docs/, which the tests build.
         "docs": DOCS,
         "test": [
             *DOCS,
+            *(f"{package}; python_version >= '3.12'" for package in ESPNET3),
             "peft>=0.15",
             "pytest",
             "pytest-xdist",

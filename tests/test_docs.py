@@ -324,6 +324,8 @@ def test_decode_options_and_configs_are_all_documented():
 @pytest.mark.parametrize("block", blocks("yaml"))
 def test_training_configs_have_known_options(block):
     actions = {action.dest: action for action in parsers()["asr_train"]._actions}
+    if "_target_" in block or block.startswith("parallel"):
+        return  # of ESPnet3
     for name, value in yaml.safe_load(block).items():
         assert name in actions, name
         if actions[name].choices:

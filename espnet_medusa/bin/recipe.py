@@ -3,7 +3,8 @@
     espnet-medusa-recipe mini_synth my_recipes
     cd my_recipes/egs/mini_synth/asr1 && ./run.sh
 
-The folder gets `egs/RECIPE`, `egs/TEMPLATE` and `conf`, with symbolic links.
+The folder gets `egs/RECIPE`, `egs/TEMPLATE` and `conf`, with symbolic links, and for ESPnet3
+`egs3/RECIPE` if there is one.
 """
 
 import argparse
@@ -38,12 +39,14 @@ def work(args: argparse.Namespace) -> None:
         folder = args.folder or Path(args.recipe)
         if folder.exists():
             raise InputError(f"folder: {folder} exists already; name a new one")
-        folders = {("egs", args.recipe), ("egs", TEMPLATE)}
+        folders = {("egs", args.recipe), ("egs", TEMPLATE), ("egs3", args.recipe)}
         chosen = [one for one, part in parts.items() if part[0] == "conf" or part[:2] in folders]
         with naming(folder):
             archive.extractall(folder, chosen)
     for script in sorted(folder.glob(f"egs/{args.recipe}/*/run.sh")):
         print(f"cd {script.parent} && ./run.sh", file=sys.stderr)
+    for script in sorted(folder.glob(f"egs3/{args.recipe}/*/run.py")):
+        print(f"cd {script.parent} && python run.py --help    # ESPnet3", file=sys.stderr)
 
 
 main = make_main("recipe", __doc__, add_options, work)

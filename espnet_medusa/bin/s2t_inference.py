@@ -10,7 +10,6 @@ from espnet2.tasks.s2t import S2TTask
 from espnet2.torch_utils.set_all_random_seed import set_all_random_seed
 from espnet2.utils.types import str_or_none
 
-from espnet_medusa.data.errors import InputError
 from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decode_options import DraftModelOptions
@@ -37,8 +36,6 @@ def inference(options: dict) -> int:
 
 def open_decoder(options: dict) -> S2TUtteranceDecoder:
     """Open the model; raise InputError if an option or the model is not usable."""
-    if options["word_lm_train_config"] is not None:
-        raise InputError(f"word_lm_train_config: {options['word_lm_train_config']}; allowed: none")
     for name in ("lang_sym", "task_sym"):  # a shell would redirect by < and >
         options[name] = f"<{options[name].strip('<>')}>"
     chosen = decoding_command.choose_options(options, ESPNET_OPTIONS, DraftModelOptions)

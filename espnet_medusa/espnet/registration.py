@@ -1,6 +1,7 @@
 """Registration of the plugin in the tables of ESPnet's tasks."""
 
 import argparse
+from types import ModuleType
 from typing import Any
 
 from espnet_medusa.networks.whisper.token_types import WHISPER_PREPROCESSOR
@@ -11,8 +12,21 @@ def register_asr() -> None:
 
     Raise RuntimeError if ESPnet or another plugin uses a name already.
     """
-    import kaldiio
     from espnet2.tasks import asr
+
+    register_asr_in(asr)
+
+
+def register_asr3() -> None:
+    """Add the plugin's classes to ESPnet3's ASR task; errors as ``register_asr``."""
+    from espnet3.systems.esp2_asr import task
+
+    register_asr_in(task)
+
+
+def register_asr_in(asr: ModuleType) -> None:
+    """Add the plugin's classes to a module with an ASR task and its tables."""
+    import kaldiio
     from espnet2.tasks.abs_task import optim_classes
     from espnet2.train.dataset import DATA_TYPES
     from transformers.optimization import Adafactor
@@ -49,7 +63,11 @@ def register_s2t() -> None:
 
 
 # Called by ``upstream.hooks`` when these modules are imported.
-REGISTRATIONS = {"espnet2.tasks.asr": register_asr, "espnet2.tasks.s2t": register_s2t}
+REGISTRATIONS = {
+    "espnet2.tasks.asr": register_asr,
+    "espnet2.tasks.s2t": register_s2t,
+    "espnet3.systems.esp2_asr.task": register_asr3,
+}
 
 
 def _add(table: Any, name: str, kind: type) -> None:

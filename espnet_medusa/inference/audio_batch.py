@@ -42,6 +42,7 @@ class AudioLimits:
     def read(self, speech: Any) -> torch.Tensor:
         """Return an array as a tensor (samples,), or features (frames, D).
 
+        As in ESPnet, samples may also be (1, samples) or (samples, 1), and features (1, frames, D).
         Raise InputError for a path, another shape, or as ``check_values``.
         """
         if isinstance(speech, str | os.PathLike):
@@ -49,9 +50,16 @@ class AudioLimits:
                 f"speech: {str(speech)!r}; allowed: samples; for files: espnet_medusa.transcribe"
             )
         speech, dimensions = torch.as_tensor(speech), 1 if self.feature_size is None else 2
+        given = tuple(speech.shape)
+        if len(given) == dimensions + 1 and given[0] == 1:
+            speech = speech[0]
+        elif dimensions == 1 and len(given) == 2 and given[1] == 1:
+            speech = speech[:, 0]
         if speech.dim() != dimensions:
             allowed = "(samples,), one channel" if dimensions == 1 else "(frames, features)"
-            raise InputError(f"speech: has shape {tuple(speech.shape)}; allowed: {allowed}")
+            raise InputError(
+                f"speech: has shape {given}; allowed: {allowed}; several utterances: a list"
+            )
         self.check_values(speech)
         return speech
 

@@ -23,6 +23,7 @@ from espnet_medusa.decoding.search.search_options import (
     with_draft_defaults,
 )
 from espnet_medusa.inference.audio_batch import encodes_only_log_mel
+from espnet_medusa.inference.espnet_options import check_espnet_options
 from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.networks.unit_ctc import UnitCTC
 from espnet_medusa.networks.whisper.tokens import WhisperTokens, unused_name
@@ -98,9 +99,7 @@ def split_options(
 
     ``task`` names a task without greedy search. Raise InputError if an option is not usable.
     """
-    for name in ("multi_asr", "enh_s2t_task"):
-        if options.get(name):
-            raise InputError(f"{name}: true; not supported; decode with espnet2.bin.asr_inference")
+    check_espnet_options(options, names)
     shared = {field.name for field in fields(kind)} & {*names} & {*options}
     for name in shared:  # ESPnet's option, which ours has in every version
         value = getattr(build_options(kind, {name: options.pop(name)}, "decode config"), name)

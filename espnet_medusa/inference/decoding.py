@@ -1,13 +1,14 @@
 """Convert search states to ESPnet's n-best results, and log times for ESPnet's RTF script."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.search.state import EndedHypothesis, SearchState
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.longform.segment import Segment
@@ -61,6 +62,20 @@ class TextWriter:
                 pieces if whole else self.converter.ids2tokens(spoken)
             )
         return text, pieces, ids, espnet_hypothesis(ended, prompt, scorers)
+
+
+def unpadded(
+    speech: torch.Tensor | np.ndarray | Sequence[Speech],
+    lengths: Sequence[int] | torch.Tensor | np.ndarray | None,
+) -> Sequence[Speech]:
+    """Return the utterances of a list, or of padded samples (U, N) with ``lengths`` (U,)."""
+    if isinstance(speech, list | tuple):
+        return speech
+    if lengths is None or len(lengths) != len(speech):
+        raise InputError(
+            f"speech_lengths: {lengths}; allowed with padded speech: {len(speech)} lengths"
+        )
+    return [row[: int(length)] for row, length in zip(speech, lengths, strict=True)]
 
 
 def open_tokenizer(tokenizer: Any) -> None:

@@ -29,6 +29,7 @@ from espnet_medusa.decoding.runtime.process import keep_freed_memory
 from espnet_medusa.decoding.search.search_options import SearchOptions
 from espnet_medusa.inference.convert.experiment import CONFIG
 from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.espnet_options import check_no_word_lm
 from espnet_medusa.inference.experiment import find_experiment
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job, read_input
 from espnet_medusa.inference.journal import FAILED, Journal
@@ -191,6 +192,7 @@ def device_of_ngpu(ngpu: int) -> str:
 
 def choose_options(options: dict, names: Iterable[str], kind: type) -> dict[str, Any]:
     """Return a ``Speech2Text``'s arguments: ``names``, the fields of ``kind``, and the device."""
+    check_no_word_lm(options)
     wanted = {*names, "batch_size", *(field.name for field in fields(kind))}
     chosen = {name: options[name] for name in wanted & {*options}}
     return chosen | {"device": device_of_ngpu(options["ngpu"])}

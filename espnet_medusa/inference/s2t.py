@@ -52,6 +52,7 @@ from espnet_medusa.inference.experiment import (
 from espnet_medusa.inference.job import PREVIOUS
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.reader import Preprocess
+from espnet_medusa.inference.smaller_batches import run_list
 from espnet_medusa.inference.trace_text import TraceText
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.networks.espnet_compat import BatchScorerInterface, Hypothesis
@@ -119,12 +120,12 @@ class S2TDraftModelOnDemand:
         return DraftModelProposer(build_runtime(decoder, precision), main.eos)
 
     def draft_inputs(
-        self, speeches: Sequence[Speech], encoded: Sequence[Encoded]
+        self, speeches: Sequence[torch.Tensor], encoded: Sequence[Encoded]
     ) -> list[DraftInput]:
         """Encode U utterances (samples,); ``encoded`` is ``BatchInESPnet.inputs``."""
         samples = self.main.window_samples
         # As ESPnet's call: audio is padded or cut to the model's window.
-        rows = [torch.as_tensor(row).reshape(-1)[:samples] for row in speeches]
+        rows = [row[:samples] for row in speeches]
         rows = [torch.nn.functional.pad(row, (0, samples - len(row))) for row in rows]
         audio = AudioBatch(rows, torch.device(self.main.device), getattr(torch, self.main.dtype))
         encoder_out, _ = audio.encode(self.encoder)
@@ -219,7 +220,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
 
     def __call__(
         self,
-        speech: Speech,
+        speech: Speech | Sequence[Speech],
         text_prev: np.ndarray | torch.Tensor | str | list | None = None,
         lang_sym: str | None = None,
         task_sym: str | None = None,
@@ -228,9 +229,12 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         """Decode (samples,) in [-1, 1] at the model's sample rate; other arguments as in ESPnet.
 
         Return an n-best list of text, tokens, token ids, text without symbols, and hypothesis. With
-        intermediate CTC, return a tuple of it and the tokens by layer.
+        intermediate CTC, return a tuple of it and the tokens by layer. For a list of utterances,
+        return the n-best list of each; ``text_prev`` is then a list, too, or None.
         """
         symbols = {"lang_sym": lang_sym, "task_sym": task_sym, "predict_time": predict_time}
+        if isinstance(speech, list | tuple):
+            return self.batch_decode(speech, text_prev=text_prev, **symbols)
         decoding = self.decode([speech], [symbols | {"text_prev": text_prev}])[0]
         self.statistics = decoding.statistics
         if decoding.intermediate is None:
@@ -241,15 +245,17 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         self, speech, speech_lengths=None, text_prev=None, text_prev_lengths=None, **symbols
     ) -> list[list]:
         """Decode several utterances; arguments and return value as in ESPnet 202611."""
-        if self.search is None:
+        if self.search is None and hasattr(ESPnetSpeech2Text, "batch_decode"):
             inputs = speech, speech_lengths, text_prev, text_prev_lengths
             return super().batch_decode(*inputs, **symbols)
         texts = [None] * len(speech) if text_prev is None else [*text_prev]
         if text_prev_lengths is not None:
             texts = [text[: int(size)] for text, size in zip(texts, text_prev_lengths, strict=True)]
-        conditions = [{"text_prev": text, **symbols} for text in texts]
-        rows = [torch.as_tensor(row).reshape(-1) for row in speech]
-        return [decoding.results for decoding in self.decode(rows, conditions)]
+        conditions = ({"text_prev": text, **symbols} for text in texts)
+        inputs = [*zip(speech, conditions, strict=True)]
+        decodings = run_list(lambda batch: self.decode(*zip(*batch, strict=True)), inputs)
+        self.statistics = sum((one.statistics for one in decodings), DecodingStatistics())
+        return [decoding.results for decoding in decodings]
 
     @torch.no_grad()
     def decode(
@@ -264,6 +270,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         if not len(speeches):
             return []
         started = time.perf_counter()
+        speeches = [*map(self.audio.read, speeches)]
         results = self.encode(speeches, conditions or [{}] * len(speeches))
         statistics, traces = [DecodingStatistics() for _ in results], [None] * len(results)
         if self.search is not None:
@@ -300,7 +307,6 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             self.beam_search.clear()
         results = []
         for speech, condition in zip(speeches, conditions, strict=True):
-            self.audio.check_values(speech)
             for name in ("lang_sym", "task_sym"):
                 symbol = condition.get(name) or getattr(self, name)
                 if symbol not in self.converter.token2id:

@@ -58,6 +58,28 @@ def run_batch(
         yield from run_batch(run, part, describe)
 
 
+def run_list(
+    run: Callable[[Sequence[Item]], Sequence[Result]], items: Sequence[Item]
+) -> list[Result]:
+    """Return the result of each item, as ``run_batch``; raise InputError for the first failure.
+
+    The error gives the item's place in the list.
+    """
+
+    def describe(batch: Sequence[tuple[int, Item]]) -> str:
+        return f"{len(batch)} utterances" if len(batch) > 1 else f"utterance {batch[0][0]}"
+
+    results, numbered = [], [*enumerate(items, 1)]
+    for (number, _), result in run_batch(
+        lambda batch: run([item for _, item in batch]), numbered, describe
+    ):
+        if isinstance(result, Exception):
+            reason = f"utterance {number} of {len(items)}: {one_line(result)}"
+            raise InputError(reason) from result
+        results.append(result)
+    return results
+
+
 def _attempt(
     run: Callable[[Sequence[Item]], Sequence[Result | Exception]], batch: Sequence[Item]
 ) -> tuple[Sequence[Result | Exception], Exception | None]:

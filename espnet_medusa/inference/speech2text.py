@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from espnet2.bin.asr_inference import Speech2Text as ESPnetSpeech2Text
 from espnet2.text.hugging_face_token_id_converter import HuggingFaceTokenIDConverter as HFConverter
@@ -40,8 +41,10 @@ from espnet_medusa.inference.decoding import (
     TextWriter,
     log_decoded,
     open_tokenizer,
+    unpadded,
 )
 from espnet_medusa.inference.decoding_model import DecodingModel
+from espnet_medusa.inference.espnet_options import check_no_prompts
 from espnet_medusa.inference.experiment import (
     NoInitialization,
     TrainedModel,
@@ -56,6 +59,7 @@ from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunLongForm
 from espnet_medusa.inference.longform.segment import Segment
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
+from espnet_medusa.inference.smaller_batches import run_list
 from espnet_medusa.inference.whisper_prompts import ENGLISH, WhisperPrompts
 from espnet_medusa.inference.whisper_windows import WhisperWindows, with_word_times
 from espnet_medusa.networks.espnet_transformer import searchable
@@ -71,7 +75,7 @@ ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 
 
 class Speech2Text(ESPnetSpeech2Text):
-    """Audio in, n-best list out; same call and same return value as ESPnet's.
+    """Audio in, n-best list out; same calls and same return values as ESPnet's.
 
     Args:
         asr_train_config: The experiment's ``config.yaml``; None: the one next to the weights.
@@ -120,6 +124,8 @@ class Speech2Text(ESPnetSpeech2Text):
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
         prompts = _whisper_prompts(decode_options, trained, self.converter)
+        if prompts is not None:
+            check_no_prompts(options)
         language = None if prompts is None or prompts.language == DETECT else prompts.language
         of_model = network.decoder, trained.train_args, options["beam_size"]
         given = decode_options
@@ -210,16 +216,19 @@ class Speech2Text(ESPnetSpeech2Text):
         trim_memory()
 
     @torch.no_grad()
-    def __call__(self, speech: Speech) -> list[Result]:
+    def __call__(self, speech: Speech | Sequence[Speech]) -> list[Result] | list[list[Result]]:
         """Return an n-best list for (samples,) in [-1, 1], at the model's sample rate.
 
-        Each entry has text, tokens, token ids and hypothesis.
+        Each entry has text, tokens, token ids and hypothesis. A list of utterances is decoded
+        together, see ``batch_decode``.
         """
+        if isinstance(speech, list | tuple):
+            return self.batch_decode(speech)
         if self.search is not None:
             decoding = self.decode([speech])[0]
             self.statistics = decoding.statistics
             return decoding.results
-        self.model.audio.check_values(speech)
+        speech = self.model.audio.read(speech)
         with lock_of(self.asr_model):
             started = time.perf_counter()
             results = super().__call__(speech)
@@ -230,6 +239,21 @@ class Speech2Text(ESPnetSpeech2Text):
         if results and isinstance(results, list) and results[0][0] is not None:
             self.statistics.words = len(results[0][0].split())
         return results
+
+    def batch_decode(
+        self,
+        speech: torch.Tensor | np.ndarray | Sequence[Speech],
+        speech_lengths: Sequence[int] | torch.Tensor | np.ndarray | None = None,
+    ) -> list[list[Result]]:
+        """Decode several utterances; arguments and return value as in ESPnet 202611.
+
+        ``speech`` is a list of utterances, or padded samples (U, N) with ``speech_lengths`` (U,).
+        ``statistics`` is the sum. Raise InputError with the place of an utterance that cannot be
+        decoded.
+        """
+        decodings = run_list(self.decode, unpadded(speech, speech_lengths))
+        self.statistics = sum((one.statistics for one in decodings), DecodingStatistics())
+        return [decoding.results for decoding in decodings]
 
     @torch.no_grad()
     def decode(
@@ -268,12 +292,13 @@ class Speech2Text(ESPnetSpeech2Text):
             decoding = model.writer.write(state, prompt, scorers)
             decodings.append(replace(decoding, language=self._language(prompt)))
         seconds = (time.perf_counter() - started) / len(speeches)
-        for row, (speech, decoding) in enumerate(zip(speeches, decodings, strict=True)):
-            decoding.statistics.audio_seconds = len(speech) / self.sample_rate_hz
+        lengths = audio.lengths.tolist()
+        for row, (length, decoding) in enumerate(zip(lengths, decodings, strict=True)):
+            decoding.statistics.audio_seconds = length / self.sample_rate_hz
             decoding.statistics.total_seconds = seconds
             if decoding.results:
                 best = "".join(decoding.results[0][1])
-                log_decoded(len(speech), best, began + row * seconds, seconds)
+                log_decoded(length, best, began + row * seconds, seconds)
         return decodings
 
     def _decode_in_espnet(self, speech: Speech) -> Decoding:

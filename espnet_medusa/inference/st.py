@@ -25,6 +25,7 @@ from espnet_medusa.inference.decoding import (
 )
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import check_language_model, language_model_errors
+from espnet_medusa.inference.smaller_batches import run_list
 
 BLANK = 0  # ESPnet leaves it out of translations
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
@@ -82,6 +83,7 @@ class STSpeech2Text(ESPnetSpeech2Text):
         if not self.in_batches or not len(speeches):
             return [self._decode_alone(speech) for speech in speeches]
         started, prompts = time.perf_counter(), [self.beam_search.prompt] * len(speeches)
+        speeches = [*map(self.audio.read, speeches)]
         encoder_outs = [self._encode(speech) for speech in speeches]
         limits = LengthLimits(self.maxlenratio, self.minlenratio, traced=self.options.trace)
         states = self.beam_search.decode(encoder_outs, prompts, limits)
@@ -95,20 +97,24 @@ class STSpeech2Text(ESPnetSpeech2Text):
             self._time(decoding.statistics, speech, seconds)
         return decodings
 
-    def __call__(self, speech: Speech) -> Any:
-        """Return ESPnet's results for (samples,) in [-1, 1] at the model's sample rate."""
-        self.audio.check_values(speech)
-        return super().__call__(speech)
+    def __call__(self, speech: Speech | Sequence[Speech]) -> Any:
+        """Return ESPnet's results for (samples,) in [-1, 1] at the model's sample rate.
 
-    def _encode(self, speech: Speech) -> torch.Tensor:
-        """Return the encoder output (S, D)."""
-        self.audio.check_values(speech)
-        speech = torch.as_tensor(speech).to(self.device, getattr(torch, self.dtype))
+        For a list of utterances, return a list of n-best lists; errors as ``run_list``.
+        """
+        if isinstance(speech, list | tuple):
+            return [decoding.results for decoding in run_list(self.decode, speech)]
+        return super().__call__(self.audio.read(speech))
+
+    def _encode(self, speech: torch.Tensor) -> torch.Tensor:
+        """Return the encoder output (S, D) of (samples,)."""
+        speech = speech.to(self.device, getattr(torch, self.dtype))
         lengths = torch.tensor([len(speech)], device=self.device)
         with lock_of(self.st_model):
             return self.st_model.encode(speech[None], lengths, return_int_enc=True)[0][0]
 
     def _decode_alone(self, speech: Speech) -> Decoding:
+        speech = self.audio.read(speech)
         if self.search is not None:  # ctc_greedy does not call it
             self.beam_search.statistics = DecodingStatistics()
         with lock_of(self.st_model):

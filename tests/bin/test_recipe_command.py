@@ -32,6 +32,9 @@ def test_a_recipe_runs_in_its_new_folder(archive, tmp_path, capsys):
     assert f"cd {tmp_path}/mine/egs/mini_synth/asr1 && ./run.sh" in capsys.readouterr().err
     copied = tmp_path / "mine"
     assert sorted(os.listdir(copied / "egs")) == ["TEMPLATE", "mini_synth"]
+    of_espnet3 = "egs3/mini_synth/medusa"
+    for name in ("run.py", "README.md", "conf/training.yaml", "dataset/__init__.py"):
+        assert (copied / of_espnet3 / name).is_file()
     assert (copied / "egs/mini_synth/asr1/local/languages/en.yaml").is_file()
     for path in (ROOT / "egs" / "mini_synth").glob("*/*.sh"):
         made = copied / path.relative_to(ROOT)

@@ -29,6 +29,8 @@ ZIP, PICKLE = b"PK\x03\x04", ".pkl"
 ANY_SIZE = 1 << 20  # maximum number in a file of the old format; for larger files: their size
 OLD_MAGIC = 0x1950A86A20F9469CFC6C
 OLD_PICKLES = 5  # magic, version, machine, content, keys of the storages
+# Entries with the state dict in ESPnet's checkpoint.pth, DeepSpeed's files and Lightning's .ckpt.
+CONTAINERS = ("model", "module", "state_dict")
 MAX_REUSE = 3  # limit of the tensors' total size, as a multiple of the file's size
 
 
@@ -85,8 +87,9 @@ def load_weights(path: Path, mapped: bool = False) -> dict[str, torch.Tensor]:
         with open_safetensors(path) as stored:
             return {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     weights = load_pickled(path, mapped and is_zip(path))
-    if isinstance(weights, Mapping) and isinstance(weights.get("model"), Mapping):
-        weights = weights["model"]  # ESPnet's checkpoint.pth
+    for name in CONTAINERS:
+        if isinstance(weights, Mapping) and isinstance(weights.get(name), Mapping):
+            weights = weights[name]
     return check_state_dict(weights, path)
 
 

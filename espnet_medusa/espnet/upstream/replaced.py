@@ -56,6 +56,14 @@ def _replace_safe_load(module: ModuleType, load: Callable[[TextIO], Any]) -> Non
     module.yaml = SimpleNamespace(**vars(yaml) | {"safe_load": load})
 
 
+def _name_classes_without_module(module: ModuleType) -> None:
+    """Let ESPnet3 log a model with an open sentencepiece file, whose class has no module."""
+    name = module.build_qualified_name
+    module.build_qualified_name = lambda value: (
+        name(value) if hasattr(type(value), "__module__") else repr(value)
+    )
+
+
 def replace_methods(theirs: type, ours: type) -> None:
     """Replace the methods of a class in place, also for modules that imported it already."""
     for name, value in vars(ours).items():
@@ -66,6 +74,7 @@ def replace_methods(theirs: type, ours: type) -> None:
 CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "espnet2.tasks.abs_task": _replace_task_yaml,
     "espnet2.utils.config_argparse": _replace_parser_yaml,
+    "espnet3.utils.logging_utils": _name_classes_without_module,
     # ESPnet's own classes fail with current openai-whisper.
     "espnet2.text.whisper_tokenizer": lambda module: replace_methods(
         module.OpenAIWhisperTokenizer, WhisperTokenizer

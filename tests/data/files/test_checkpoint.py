@@ -29,8 +29,9 @@ def test_state_dicts_of_both_formats(tmp_path, options):
     path = tmp_path / "model.pth"
     torch.save(STATE, path, **options)
     torch.testing.assert_close({**load_weights(path)}, STATE, rtol=0, atol=0)
-    torch.save({"model": STATE, "epoch": 3}, path, **options)
-    assert load_weights(path).keys() == STATE.keys()
+    for name in ("model", "module", "state_dict"):  # ESPnet's, DeepSpeed's, Lightning's
+        torch.save({name: STATE, "epoch": 3, "loops": {"step": 1}}, path, **options)
+        assert load_weights(path).keys() == STATE.keys()
 
 
 @cases(
