@@ -61,13 +61,36 @@ class TreeScorer(BatchScorerInterface):
         shared = SharedTree(decoder, decoder.start(x[None], lengths, with_heads=False))
         return NodeReference(shared, ROOT)
 
-    def batch_score(self, ys, states, xs) -> tuple[torch.Tensor, list[NodeReference]]:
+    def batch_init_state(
+        self, x: torch.Tensor, xs_lengths: torch.Tensor | None = None
+    ) -> NodeReference | list[NodeReference]:
+        """Begin an utterance (S, D), or U utterances (U, S, D) of ESPnet 202611's batches."""
+        if x.dim() == 2:
+            return self.init_state(x)
+        sizes = [x.size(1)] * len(x) if xs_lengths is None else xs_lengths.tolist()
+        return [self.init_state(row[:size]) for row, size in zip(x, sizes, strict=True)]
+
+    def batch_score(self, ys, states, xs, xs_mask=None) -> tuple[torch.Tensor, list[NodeReference]]:
         """Return log-probabilities (hypotheses, V) of the next token, and new states.
 
-        ``ys`` (hypotheses, L) are prefixes of one utterance. ``xs`` is not used: the states have
+        ``ys`` (hypotheses, L) are prefixes, ``states`` those of one utterance or of several, each
+        with the same number at the first step. ``xs`` and its mask are not used: the states have
         the encoder output. Raise RuntimeError for states from before a compaction.
         """
-        return self._score(ys, states, compact=states[0].node != ROOT)
+        if isinstance(states[0], list):
+            places = [row * len(states[0]) // len(states) for row in range(len(states))]
+            states = [roots[place] for roots, place in zip(states, places, strict=True)]
+        rows_of: dict[int, list[int]] = {}
+        for row, state in enumerate(states):
+            rows_of.setdefault(id(state.shared), []).append(row)
+        scores, found = [], {}
+        for rows in rows_of.values():
+            some = [states[row] for row in rows]
+            part, new = self._score(ys[rows], some, compact=some[0].node != ROOT)
+            scores.append(part)
+            found |= zip(rows, new, strict=True)
+        order = torch.tensor([*found]).argsort().to(ys.device)
+        return torch.cat(scores)[order], [found[row] for row in range(len(states))]
 
     def score(self, y, state, x) -> tuple[torch.Tensor, NodeReference]:
         """Score one hypothesis (L,) without compaction: its siblings still need their nodes."""
@@ -82,15 +105,16 @@ class TreeScorer(BatchScorerInterface):
         if compact:
             states = self._compact(states[0].shared, states)
         shared = states[0].shared
-        first = shared.state.num_nodes
+        first, new = shared.state.num_nodes, len(states)
         tokens, parents = ys[:, -1].tolist(), [state.node for state in states]
-        if states[0].node == ROOT:
-            tokens = ys[0].tolist()
+        if states[0].node == ROOT:  # all hypotheses are the prompt
+            tokens, new = ys[0].tolist(), 1
             parents = chain_parents(len(tokens), ROOT, first)
         outputs = shared.decoder.extend(shared.state, [tokens], [parents])
-        scores = torch.log_softmax(shared.decoder.logits(outputs.hidden[-len(states) :]), dim=-1)
-        last = range(shared.state.num_nodes - len(states), shared.state.num_nodes)
-        return scores, [NodeReference(shared, node) for node in last]
+        scores = torch.log_softmax(shared.decoder.logits(outputs.hidden[-new:]), dim=-1)
+        last = range(shared.state.num_nodes - new, shared.state.num_nodes)
+        references = [NodeReference(shared, node) for node in last]
+        return scores.expand(len(states), -1), references * (len(states) // new)
 
     def _compact(self, shared: SharedTree, states: list[NodeReference]) -> list[NodeReference]:
         """Drop nodes of dropped hypotheses once they are at least half of all nodes."""

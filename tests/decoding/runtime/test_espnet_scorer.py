@@ -1,15 +1,16 @@
 """ESPnet's BatchBeamSearch with cached nodes returns the n-best list of the uncached decoder."""
 
 import copy
+import inspect
 import pickle
 
 import pytest
 import torch
 from beam_oracle import UncachedScorer, assert_same_nbest, espnet_search, make_weights
-from cases import combinations
+from cases import cases, combinations
 from tiny import EOS, random_encoder_out, tiny_decoder
 
-from espnet_medusa.networks.espnet_compat import BeamSearch
+from espnet_medusa.networks.espnet_compat import BatchBeamSearch, BeamSearch
 
 
 def nbest(scorer, seed, weights, beam_size, encoder_out, limits, **options):
@@ -44,6 +45,23 @@ def test_unbatched_beam_search_scores_sibling_by_sibling():
     compare(
         tiny_decoder(6), 6, make_weights(), 4, encoder_out[0], {"maxlenratio": -12}, kind=BeamSearch
     )
+
+
+@pytest.mark.skipif(
+    "x_lengths" not in inspect.signature(BatchBeamSearch.forward).parameters,
+    reason="ESPnet decodes batches since 202611",
+)
+@cases((0, 0.0), (1, 0.3))
+def test_batches_of_espnet(seed, ctc):
+    decoder, sizes = tiny_decoder(seed), [14, 9, 12]
+    encoder_out, lengths = random_encoder_out(seed, sizes)
+    search = espnet_search(decoder, seed, make_weights(ctc), 3)
+    alone = [
+        search(row[:size], maxlenratio=-9) for row, size in zip(encoder_out, sizes, strict=True)
+    ]
+    together = search(encoder_out, x_lengths=lengths, maxlenratio=-9)
+    for one, other in zip(alone, together, strict=True):
+        assert_same_nbest(*([(h.yseq.tolist(), float(h.score)) for h in n] for n in (one, other)))
 
 
 def test_each_step_computes_one_node_per_hypothesis_and_drops_dead_ones():
