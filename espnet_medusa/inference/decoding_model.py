@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -12,14 +13,19 @@ from espnet_medusa.data.threads import one_at_a_time
 from espnet_medusa.decoding.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.decoding.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.decoding.search.search import Search
-from espnet_medusa.decoding.search.search_options import CTC_MODEL, WITH_TEXT, LengthLimits
+from espnet_medusa.decoding.search.search_options import (
+    CTC_MODEL,
+    WITH_TEXT,
+    LengthLimits,
+    SearchOptions,
+)
 from espnet_medusa.decoding.tree.proposer import DraftInput, Proposer
 from espnet_medusa.inference.audio_batch import AudioBatch, AudioLimits, Encoded, SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Speech, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel, open_draft_model
-from espnet_medusa.inference.draft_text import DraftText, plain_text
 from espnet_medusa.inference.experiment import TrainedModel
+from espnet_medusa.inference.longform.draft_text import DraftText, plain_text
 from espnet_medusa.inference.whisper_prompts import WhisperPrompts
 from espnet_medusa.networks.espnet_transformer import searchable
 from espnet_medusa.networks.unit_ctc import UnitCTC
@@ -105,15 +111,7 @@ class DecodingModel:
 
     def check_draft_texts(self) -> None:
         """Raise InputError if the search or the options do not use draft texts."""
-        options, writer = self.options, self.writer
-        if self.search is None or writer.tokenizer is None:
-            lacks = "search of its own" if self.search is None else "tokenizer"
-            raise InputError(f"draft_texts: this model has no {lacks}; leave them out")
-        if self.search.text_planner is None and options.draft_depth != 0:
-            reason = f"drafter: {options.drafter}; allowed: {', '.join(WITH_TEXT)}, or none"
-            if options.drafts_text:
-                reason = "acceptance: threshold and medusa_choices do not use them"
-            raise InputError(f"draft_texts: {reason}")
+        check_draft_texts(self.search, self.options, self.writer.tokenizer)
 
     def encode_text(self, text: str) -> list[int]:
         """Return the tokens of a text, as the decoder writes it."""
@@ -130,6 +128,21 @@ class DecodingModel:
         window_s = min((window for window in windows if window is not None), default=None)
         audio = replace(self.audio, window_s=window_s)
         return replace(self, audio=audio, draft_model=draft_model)
+
+
+def check_draft_texts(search: Search | None, options: SearchOptions, tokenizer: Any) -> None:
+    """Raise InputError if a search or its options do not use draft texts."""
+    reason = None
+    if search is None:
+        reason = "not used by ESPnet's own search, which decodes this model; leave them out"
+    elif tokenizer is None:
+        reason = "this model has no tokenizer; leave them out"
+    elif search.text_planner is None and options.draft_depth != 0:
+        reason = f"not used by drafter: {options.drafter}; allowed: {', '.join(WITH_TEXT)}, or none"
+        if options.drafts_text:
+            reason = "not used with acceptance: threshold or medusa_choices; leave either out"
+    if reason is not None:
+        raise InputError(f"draft_texts: {reason}")
 
 
 class DraftModelOnDemand:

@@ -42,7 +42,6 @@ from espnet_medusa.inference.decoding import (
     open_tokenizer,
 )
 from espnet_medusa.inference.decoding_model import DecodingModel
-from espnet_medusa.inference.draft_text import DraftText
 from espnet_medusa.inference.experiment import (
     NoInitialization,
     TrainedModel,
@@ -52,6 +51,7 @@ from espnet_medusa.inference.experiment import (
     patch_espnet_loading,
     read_model,
 )
+from espnet_medusa.inference.longform.draft_text import DraftText
 from espnet_medusa.inference.longform.driver import ChunkedLongForm, LongForm
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunLongForm
@@ -210,6 +210,10 @@ class Speech2Text(ESPnetSpeech2Text):
         copy_mapped_weights(model.asr_model, model.dtype)
         trim_memory()
 
+    def check_draft_texts(self) -> None:
+        """Raise InputError if the search or its options do not use draft texts."""
+        self.model.check_draft_texts()
+
     @torch.no_grad()
     def __call__(self, speech: Speech) -> list[Result]:
         """Return an n-best list for (samples,) in [-1, 1], at the model's sample rate.
@@ -301,7 +305,12 @@ class Speech2Text(ESPnetSpeech2Text):
         return next((code for code, token in codes.items() if token in prompt[:2]), default)
 
     def transcribe(
-        self, samples: Speech, language: str | None = None, batch_size: int = 8, **options: Any
+        self,
+        samples: Speech,
+        language: str | None = None,
+        batch_size: int = 8,
+        draft_text: DraftText | None = None,
+        **options: Any,
     ) -> Iterator[Segment]:
         """Decode audio of any length, window after window, as openai-whisper's ``transcribe``.
 
@@ -309,6 +318,8 @@ class Speech2Text(ESPnetSpeech2Text):
             samples: (samples,) in [-1, 1], at the model's sample rate.
             language: Code for Whisper's prompt; None: that of the options.
             batch_size: Maximum number of chunks of speech per batch, with ``vad_filter``.
+            draft_text: A text of the recording that may be right: plain, or segments, each a
+                ``Segment`` or a tuple of start, end (seconds) and text. None: no text.
             options: Fields of ``LongFormOptions``.
 
         Returns:
@@ -319,7 +330,10 @@ class Speech2Text(ESPnetSpeech2Text):
         """
         run = self.long_form(build_options(LongFormOptions, options, "transcribe"), batch_size)
         self.model.audio.read(samples)  # voice activity detection would raise obscure errors
-        return self._segments(run([LongRecording(None, samples, language)]))
+        if draft_text is not None:
+            self.model.check_draft_texts()
+        recording = LongRecording(None, samples, language, draft_text=draft_text)
+        return self._segments(run([recording]))
 
     def _segments(self, steps: Iterator[LongFormStep]) -> Iterator[Segment]:
         for step in steps:

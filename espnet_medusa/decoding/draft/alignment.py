@@ -60,18 +60,18 @@ def advance_rows(rows: torch.Tensor, different: torch.Tensor) -> torch.Tensor:
     return longer.cummin(dim=-1).values
 
 
-def place_costs(places: torch.Tensor) -> torch.Tensor:
-    """Return the costs of places in nats, in addition to ``EDIT_COST`` per unit of a row."""
-    return (EDIT_COST - LATER) * places
+def place_of_end(hypothesis: Sequence[int], text: Sequence[int]) -> int | None:
+    """Return the place where a text ends that may begin anywhere in the hypothesis.
 
-
-def best_place(hypothesis: Sequence[int], prefix: Sequence[int]) -> int:
-    """Return the number of tokens of the hypothesis that the prefix has reached."""
-    symbols, rows = torch.tensor([hypothesis]).long(), torch.zeros(1, len(hypothesis) + 1)
-    for token in prefix:
+    None: no part of the hypothesis is similar, with edits for fewer than half of the text's tokens.
+    """
+    symbols, places = torch.tensor([hypothesis]).long(), torch.arange(len(hypothesis) + 1)
+    rows = -places.float()[None]
+    for token in text:
         rows = advance_rows(rows, symbols != token)
-    costs = place_costs(torch.arange(rows.size(1)))
-    return int(torch.add(costs, rows[0], alpha=EDIT_COST).argmin())
+    edits = rows[0] + places - len(text)
+    place = int(edits.argmin())
+    return place if 2 * edits[place] < len(text) else None
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Hypotheses:
         columns[drafted] = torch.arange(width, device=device)
         sizes = torch.tensor([len(h.symbols) + 1 for h in hypotheses], device=device)
         places = torch.arange(symbols.size(1) + 1, device=device)
-        costs = place_costs(places).expand(len(sizes), -1)
+        costs = ((EDIT_COST - LATER) * places).expand(len(sizes), -1)
         positions = None
         if any(h.positions is not None for h in hypotheses):
             rows = [pad_sequence([h.positions[row] for h in hypotheses], True) for row in (0, 1)]

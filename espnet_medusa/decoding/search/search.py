@@ -3,6 +3,8 @@
 Each utterance advances at its own pace and leaves the batch when it is done.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,6 +42,12 @@ class Search:
     @property
     def strategy(self) -> Strategy:
         return self.planner.strategy
+
+    def with_text_planner(self, planner: StepPlanner | None) -> Search:
+        """Return the search with the proposer and the shape of a planner for draft texts."""
+        if planner is not None:
+            planner = StepPlanner(self.strategy, planner.proposer, planner.shape)
+        return Search(self.decoder, self.planner, planner)
 
     @torch.no_grad()
     def __call__(

@@ -19,7 +19,7 @@ class TranscriptText:
         self.tokenizer, self.tokens = tokenizer, tokens
 
     def encode(self, text: str) -> list[int]:
-        """Tokenize a text that precedes a transcript."""
+        """Tokenize a transcript, or a text that precedes it."""
         return encode_transcript(self.tokenizer, text)
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from refusals import refuses
 from scripted import edited, path_from, scripted_decoder, scripted_encoder_out
 from tiny import EOS, VOCAB_SIZE, bounds, random_encoder_out, shared_decoder
 
-from espnet_medusa.decoding.draft.alignment import best_place
+from espnet_medusa.decoding.draft.alignment import place_of_end
 from espnet_medusa.decoding.draft.cascade import CascadeProposer
 from espnet_medusa.decoding.draft.model import DraftModelProposer
 from espnet_medusa.decoding.draft.text import TextProposer
@@ -86,9 +86,16 @@ def test_a_text_without_times_goes_on_after_times():
     assert proposer.goes_on(states).tolist() == [True, False]
 
 
-@cases(([], 0), ([1, 2], 2), ([1, 9, 3], 3), ([7, 3, 4], 4))
-def test_the_place_that_a_prefix_has_reached(prefix, expected):
-    assert best_place([1, 2, 3, 4, 5], prefix) == expected
+@cases(
+    ([1, 2, 3], 3),
+    ([1, 9, 3], 3),
+    ([3, 4, 5], 5),  # begins later
+    ([2, 3, 9, 5], 5),
+    ([5, 6, 7, 5], None),  # not similar
+    ([9], None),
+)
+def test_the_place_where_a_text_ends(text, expected):
+    assert place_of_end([1, 2, 3, 4, 5], text) == expected
 
 
 def texts_near(rng, texts):
