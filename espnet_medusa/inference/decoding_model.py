@@ -100,18 +100,17 @@ class DecodingModel:
     def encode_draft_texts(
         self, texts: Sequence[DraftText | None]
     ) -> list[list[int] | None] | None:
-        """Return the tokens of draft texts; None: there are none.
+        """Return the tokens of draft texts; None: there are none, or they are not used.
 
-        Raise InputError if there are any, and the search or the options do not use them.
+        Raise InputError if there are any, and they cannot be used.
         """
-        if not any(text is not None for text in texts):
+        if all(text is None for text in texts) or not self.check_draft_texts():
             return None
-        self.check_draft_texts()
         return [None if text is None else self.encode_text(plain_text(text)) for text in texts]
 
-    def check_draft_texts(self) -> None:
-        """Raise InputError if the search or the options do not use draft texts."""
-        check_draft_texts(self.search, self.options, self.writer.tokenizer)
+    def check_draft_texts(self) -> bool:
+        """Return whether draft texts are used; raise InputError if they cannot be used."""
+        return check_draft_texts(self.search, self.options, self.writer.tokenizer)
 
     def encode_text(self, text: str) -> list[int]:
         """Return the tokens of a text, as the decoder writes it."""
@@ -130,19 +129,20 @@ class DecodingModel:
         return replace(self, audio=audio, draft_model=draft_model)
 
 
-def check_draft_texts(search: Search | None, options: SearchOptions, tokenizer: Any) -> None:
-    """Raise InputError if a search or its options do not use draft texts."""
+def check_draft_texts(search: Search | None, options: SearchOptions, tokenizer: Any) -> bool:
+    """Return whether draft texts are used; raise InputError if they cannot be used."""
     reason = None
     if search is None:
         reason = "not used by ESPnet's own search, which decodes this model; leave them out"
     elif tokenizer is None:
         reason = "this model has no tokenizer; leave them out"
-    elif search.text_planner is None and options.draft_depth != 0:
+    elif options.drafter not in (None, *WITH_TEXT):
         reason = f"not used by drafter: {options.drafter}; allowed: {', '.join(WITH_TEXT)}, or none"
-        if options.drafts_text:
-            reason = "not used with acceptance: threshold or medusa_choices; leave either out"
+    elif search.text_planner is None and options.drafts_text:
+        reason = "not used with acceptance: threshold or medusa_choices; leave either out"
     if reason is not None:
         raise InputError(f"draft_texts: {reason}")
+    return search.text_planner is not None
 
 
 class DraftModelOnDemand:

@@ -301,17 +301,16 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             for (nbest, layers), counted, trace in zip(results, statistics, traces, strict=True)
         ]
 
-    def check_draft_texts(self) -> None:
-        """Raise InputError if the search or its options do not use draft texts."""
-        check_draft_texts(self.search, self.options, self.tokenizer)
+    def check_draft_texts(self) -> bool:
+        """Return whether draft texts are used; raise InputError if they cannot be used."""
+        return check_draft_texts(self.search, self.options, self.tokenizer)
 
     def _encode_draft_texts(
         self, texts: Sequence[DraftText | None]
     ) -> list[list[int] | None] | None:
         """Return the tokens of draft texts, without symbols such as languages; None: no texts."""
-        if not any(text is not None for text in texts):
+        if all(text is None for text in texts) or not self.check_draft_texts():
             return None
-        self.check_draft_texts()
         spoken = [None if text is None else SYMBOL.sub(" ", plain_text(text)) for text in texts]
         tokenize, ids = self.tokenizer.text2tokens, self.converter.tokens2ids
         return [None if text is None else ids(tokenize(text.strip())) for text in spoken]

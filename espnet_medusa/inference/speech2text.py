@@ -210,9 +210,9 @@ class Speech2Text(ESPnetSpeech2Text):
         copy_mapped_weights(model.asr_model, model.dtype)
         trim_memory()
 
-    def check_draft_texts(self) -> None:
-        """Raise InputError if the search or its options do not use draft texts."""
-        self.model.check_draft_texts()
+    def check_draft_texts(self) -> bool:
+        """Return whether draft texts are used; raise InputError if they cannot be used."""
+        return self.model.check_draft_texts()
 
     @torch.no_grad()
     def __call__(self, speech: Speech) -> list[Result]:

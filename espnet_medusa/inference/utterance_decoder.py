@@ -1,5 +1,6 @@
 """Decode the utterances of a job in this process; one that fails does not stop the others."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,12 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.too_short import is_too_short
 from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
 from espnet_medusa.networks.espnet_compat import Hypothesis
+
+UNUSED_TEXTS = (
+    "draft texts are not used: in beam search they save decoder calls, but usually no time; use "
+    "them in greedy search (espnet-medusa-transcribe: --beam_size 1), or set drafter: text"
+)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,8 @@ class UtteranceDecoder:
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
         """Yield each utterance's result, or the reason why it has none."""
-        if job.draft_texts:
-            self.speech2text.check_draft_texts()
+        if job.draft_texts and not self.speech2text.check_draft_texts():
+            logger.warning(UNUSED_TEXTS)
         failed = [Failed(key, job.problems[key]) for key in job.keys if key in job.problems]
         keys = [key for key in job.keys if key not in job.problems]
         too_long: dict[str, TooLongError | None] = {}

@@ -43,6 +43,8 @@ def results_of(decodings):
 @combinations(beam_size=[1, 3])
 def test_utterances_in_a_batch(whisper, beam_size):
     search = {"search": "greedy"} if beam_size == 1 else {"search": "beam", "ctc_weight": 0.0}
+    if beam_size > 1:
+        search["drafter"] = "text"
     model = Speech2Text.from_pretrained(whisper, **OPTIONS | search, beam_size=beam_size)
     speeches = [noise(seed) for seed in range(4)]
     before = model.decode(speeches)
@@ -197,7 +199,9 @@ def test_unusable_draft_texts(drafter, texts, whisper):
 
 def test_owsm(tmp_path):
     files = s2t.make_s2t_experiment(tmp_path, 3)
-    model = S2TSpeech2Text(**files, beam_size=2, ctc_weight=0.3, maxlenratio=-12)
+    options = {"beam_size": 2, "ctc_weight": 0.3, "maxlenratio": -12}
+    assert not S2TSpeech2Text(**files, **options).check_draft_texts(), "unused by default"
+    model = S2TSpeech2Text(**files, **options, drafter="text")
     speeches = [noise(0), noise(1), noise(2)]
     before = model.decode(speeches)
     texts = [before[0].results[0][0], None, before[2].results[0][3]]

@@ -48,7 +48,7 @@ class SearchOptions:
         None,
         "heads, ctc (the model's CTC branch), model (draft_model), ctc+heads, ctc+model; text (a "
         "given draft text), text+heads, text+ctc, text+model; none: heads if the model has any, "
-        "else the draft model, after a draft text if there is one",
+        "else the draft model, in greedy search after a draft text if there is one",
         group=DRAFTS,
     )
     ctc_draft_share: float = option(
@@ -180,8 +180,9 @@ class SearchOptions:
 
     @property
     def drafts_text(self) -> bool:
-        """Whether a given text drafts."""
-        return self.drafter in (None, *WITH_TEXT) and self.draft_depth != 0
+        """Whether a given text drafts; in beam search it saves calls, but usually no time."""
+        by_default = self.drafter is None and self.search == GREEDY
+        return (by_default or self.drafter in WITH_TEXT) and self.draft_depth != 0
 
     @property
     def ctc_thresholds(self) -> dict[str, float]:
@@ -373,6 +374,8 @@ def with_draft_defaults(
     known = defaults.languages
     if options.draft_depth is None and known and language not in (None, *known):
         logger.info(f"no heads draft: they are trained on {', '.join(known)}, not {language}")
+        return replace(options, drafter=TEXT)
+    if options.draft_depth is None and defaults.draft_depth == 0 and options.drafts_text:
         return replace(options, drafter=TEXT)
     names = ["draft_depth", "draft_width", "draft_vocab_size"]
     if options.draft_depth is None:  # a given depth is drafted whatever its probability
