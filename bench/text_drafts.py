@@ -10,6 +10,7 @@ least of --repeats.
 
 import argparse
 import glob
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -101,7 +102,9 @@ def main() -> None:
         speech = read(path, other.sample_rate_hz)[: int(other.window_s * other.sample_rate_hz)]
         texts = {OWN: models[BASELINE](speech)[0][0], OTHER: other(speech)[0][0]}
         rows.append(measure(models, speech, texts, args.repeats))
-    print(report(rows))
+    search = "greedy" if args.beam_size == 1 else f"beam {args.beam_size}"
+    command = f"python bench/text_drafts.py {' '.join(sys.argv[1:])}"
+    print(f"# Drafts of a known text\n\n```\n{command}\n```\n\n## {search}, int8\n\n{report(rows)}")
 
 
 if __name__ == "__main__":
