@@ -83,7 +83,7 @@ def report(rows: Sequence[Mapping[str, tuple[int, int, float, list[int]]]]) -> s
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(cmd: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--whisper", required=True, help="model that decodes")
     parser.add_argument("--other", required=True, help="model whose text drafts")
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60, help="number of files, evenly chosen")
     parser.add_argument("--beam_size", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
+    args = parser.parse_args(cmd)
     torch.set_num_threads(1)
     paths = sorted(glob.glob(args.speech, recursive=True))
     paths = paths[:: max(len(paths) // args.count, 1)][: args.count]
@@ -104,7 +104,7 @@ def main() -> None:
         rows.append(measure(models, speech, texts, args.repeats))
     search = "greedy" if args.beam_size == 1 else f"beam {args.beam_size}"
     command = f"python bench/text_drafts.py {' '.join(sys.argv[1:])}"
-    print(f"# Drafts of a known text\n\n```\n{command}\n```\n\n## {search}, int8\n\n{report(rows)}")
+    print(f"## {search}, int8\n\n```\n{command}\n```\n\n{report(rows)}")
 
 
 if __name__ == "__main__":
