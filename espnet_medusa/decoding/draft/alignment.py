@@ -85,6 +85,7 @@ class AlignedStates(States):
     utterances: torch.Tensor  # (R,) index of the utterance
     last: torch.Tensor  # (R,) last aligned symbol; NONE at the prompt
     skipped: torch.Tensor  # (R,) number of tokens at the end that alignment skips
+    time: torch.Tensor  # (R,) last token that it skipped; NONE at the prompt
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,12 @@ class Hypotheses:
         rows = torch.zeros_like(self.place_costs)
         utterances = torch.arange(len(rows), device=rows.device)
         last = torch.full_like(utterances, NONE)
-        return AlignedStates(rows, utterances, last, torch.zeros_like(utterances))
+        return AlignedStates(rows, utterances, last, torch.zeros_like(utterances), last)
 
     def advance(self, states: AlignedStates, tokens: torch.Tensor) -> AlignedStates:
         """Return the states after appending a token (R,) to each prefix."""
         rows, symbols = states.rows, self.symbols.index_select(0, states.utterances)
-        last, skipped = tokens, states.skipped
+        last, skipped, time = tokens, states.skipped, states.time
         if self.write is None:
             rows = advance_rows(rows, symbols != tokens[:, None])
         else:
@@ -169,7 +170,8 @@ class Hypotheses:
             skip = (tokens >= self.skipped.start) & (tokens < self.skipped.stop)
             rows = torch.where(skip[:, None], states.rows, rows)
             last, skipped = torch.where(skip, states.last, last), (skipped + 1) * skip
-        return AlignedStates(rows, states.utterances, last, skipped)
+            time = torch.where(skip, tokens, time)
+        return AlignedStates(rows, states.utterances, last, skipped, time)
 
     def scores(self, states: AlignedStates) -> torch.Tensor:
         """Return the scores (R, L + 1) of the places."""
@@ -198,7 +200,17 @@ class Hypotheses:
             here = starts + places
             steps.append(tokens.take(here))
             places = self.following.take(here)
-        return torch.stack(steps, dim=1)
+        chain = torch.stack(steps, dim=1)
+        return self._repeat_times(states, chain, eos) if self.skipped else chain
+
+    def _repeat_times(self, states: AlignedStates, chain: torch.Tensor, eos: int) -> torch.Tensor:
+        """Draft a single timestamp after text again: a segment mostly begins where one ends."""
+        first, skipped = chain[:, 0], self.skipped
+        again = (states.skipped == 1) & (states.last != NONE) & (first != eos)
+        timed = (first >= skipped.start) & (first < skipped.stop)
+        later = torch.where(timed[:, None], chain[:, 1:], chain[:, :-1])
+        repeated = torch.cat([states.time[:, None], later], dim=1)
+        return torch.where(again[:, None], repeated, chain)
 
     def log_probs(self, states: AlignedStates) -> torch.Tensor:
         """Return log-probabilities (R, V'); all V' tokens share the remaining probability."""
