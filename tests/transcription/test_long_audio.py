@@ -194,3 +194,19 @@ def test_earlier_results_draft(form, run, tmp_path):
     calls = [sum(counts.decoder_calls for counts in one) for one in statistics]
     assert max(calls[1:]) < calls[0]
     assert run(*timed, "--draft_text_from", tmp_path / "no") == 1
+
+
+def test_draft_texts_belong_to_files(whisper, run, tmp_path):
+    def calls_of(draft_texts):
+        audio = sorted((tmp_path / "talks").glob("*.wav"))
+        options = {"beam_size": 1, "language": "en", "skip_silence": False}
+        options |= {"no_speech_threshold": None, "temperature_increment_on_fallback": None}
+        found = [*espnet_medusa.transcribe(audio, str(whisper), draft_texts=draft_texts, **options)]
+        texts = {one.recording.name: one.text for one in found}
+        return texts, sum(one.statistics.decoder_calls for one in found)
+
+    texts, calls = calls_of(None)
+    again, fewer = calls_of({"short": texts["short"], tmp_path / "talks/long.wav": texts["long"]})
+    assert again == texts and fewer < calls
+    with pytest.raises(InputError, match="draft_texts: nothing; allowed: paths of the audio"):
+        calls_of({"nothing": "text"})
