@@ -15,6 +15,7 @@ stays the same. Only experiments can contain a CTC branch.
 """
 
 import argparse
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,9 @@ FORMATS = "experiment", "aiola", "hugging_face", "ctranslate2"
 EXPERIMENT, AIOLA, HUGGING_FACE, CTRANSLATE2 = FORMATS
 # Types of weights; with int8, tensors that are not quantized are float32.
 DTYPES = ("float32", "float16", "bfloat16", "int8", "int8_float16", "int8_bfloat16")
+
+OLD_NAME = "--draft_text"  # the first name of --draft_vocab_text
+logger = logging.getLogger(__name__)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +52,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "package that were trained on these weights), or a folder of heads; none removes heads"
     )
     add("--heads", default="auto", help=heads)
-    draft_text = (
+    vocab_text = (
         "text files with expected words, such as names: their tokens are added to the counts by "
         "which draft_vocab_size selects the tokens that heads draft"
     )
-    add("--draft_text", type=Path, nargs="+", default=[], help=draft_text)
+    of_files = {"type": Path, "nargs": "+", "default": []}
+    add("--draft_vocab_text", **of_files, help=vocab_text)
+    add(OLD_NAME, **of_files, help=argparse.SUPPRESS)
     base_head = "remove the residual layers of the base head, which changes the text"
     add("--drop_base_head", type=str2bool, default=False, help=base_head)
 
@@ -73,13 +79,16 @@ def work(args: argparse.Namespace) -> None:
     )
     from espnet_medusa.networks.whisper.text import TextOptions
 
+    if args.draft_text:
+        logger.warning(f"{OLD_NAME}: deprecated; write --draft_vocab_text")
+        args.draft_vocab_text += args.draft_text
     if args.target.exists():
         raise InputError(f"{args.target}: exists; remove it, or choose another target")
     if args.dtype is not None and args.to != CTRANSLATE2:
         raise InputError(f"--dtype {args.dtype}: only with --to {CTRANSLATE2}; omit it")
     if args.heads != AUTO and args.to != EXPERIMENT:
         raise InputError(f"--heads {args.heads}: only with --to {EXPERIMENT}; omit it")
-    for name in ("draft_text", "language", "task"):
+    for name in ("draft_vocab_text", "language", "task"):
         if getattr(args, name) and args.to != EXPERIMENT:
             raise InputError(f"--{name}: only with --to {EXPERIMENT}; omit it")
     if (Path(args.source) / CONFIG).is_file():
@@ -96,8 +105,8 @@ def work(args: argparse.Namespace) -> None:
     note = None
     if args.to == EXPERIMENT:
         checkpoint, note = attach_heads(checkpoint, args.heads)
-        if args.draft_text:
-            checkpoint = count_draft_text(checkpoint, args.draft_text)
+        if args.draft_vocab_text:
+            checkpoint = count_draft_text(checkpoint, args.draft_vocab_text)
         given = {name: getattr(args, name) for name in ("language", "task") if getattr(args, name)}
         checkpoint = replace(checkpoint, prompt=replace(checkpoint.prompt, **given))
     else:

@@ -22,6 +22,7 @@ def get_parser():
     decoding_command.add_search(parser, DraftModelOptions())
     languages = "Kaldi file with the languages of utterances, such as eng"
     parser.add_argument("--utt2lang", type=str_or_none, help=languages)
+    decoding_command.add_draft_texts(parser)
     return parser
 
 

@@ -37,6 +37,7 @@ from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import pick_options, read_yaml
 from espnet_medusa.inference import decoding_command
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
+from espnet_medusa.inference.draft_text_files import read_draft_texts
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import why_not_long_form
@@ -55,7 +56,8 @@ from espnet_medusa.transcription.transcribe import (
 )
 
 ALL = "all"
-BEAM_AND_BATCH = ("beam_size", "batch_size")  # options of ESPnet on this command line
+# Options of ESPnet, and of earlier results, on this command line.
+OTHERS = ("beam_size", "batch_size", "draft_text_from")
 # The options that most users set, in --help; the others are in --help_all.
 FIRST = (
     "audio", "model", "output_dir", "output_format", "language", "task", "beam_size",
@@ -91,6 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     greedy = "1 or none: greedy search; default: 5"
     add("--beam_size", type=or_none(positive), default=none, help=greedy)
     add_fields(parser, DecodeOptions(), default=none)
+    decoding_command.add_draft_texts(parser, default=none)
     decoding_command.add_long_form_options(parser, default=none)
     add_fields(parser, TRANSCRIBING, {"on_bad_audio": {"choices": ON_BAD_AUDIO}})
     add_fields(parser, AS_SEGMENTS)
@@ -106,6 +109,10 @@ def work(args: argparse.Namespace) -> int:
     if args.output_format == HTML:
         # One recording at a time: recordings of a batch would share its time evenly.
         options |= {"trace": True, "batch_size": getattr(args, "batch_size", 1)}
+    texts, source = {}, options["draft_text_from"]
+    if source is not None:  # before the folder is opened, as it may be the same
+        names = {str(one.path): [one.name, one.id] for one in recordings}
+        texts = read_draft_texts(source, names)
     long_form = decoding_command.read_long_form_options(options)
     reading, subtitles = pick_options(AudioReading, args), pick_options(SubtitleOptions, args)
     subtitles.check_usable(long_form.word_timestamps)
@@ -113,6 +120,8 @@ def work(args: argparse.Namespace) -> int:
         logging.warning(subtitles.unused)
     started = time.perf_counter()
     speech2text = load(options)
+    if texts:
+        speech2text.check_draft_texts()
     reason = why_not_long_form(speech2text.model)
     formats, timestamps = choose_formats(args.output_format, options, reason)
     if timestamps and long_form.without_timestamps is None:
@@ -127,7 +136,7 @@ def work(args: argparse.Namespace) -> int:
     print(f"{describe(Path(args.model).name, options)}; --help for more", file=sys.stderr)
     # After all checks: opening the folder discards the results of other options.
     folder = open_folder(args, options, long_form, args.output_dir, formats, subtitles)
-    transcripts = transcribe_into(folder, decoder, recordings)
+    transcripts = transcribe_into(folder, decoder, recordings, draft_texts=texts)
     folder.write_tables(transcripts)
     if HTML in formats:
         baselines = []
@@ -217,7 +226,7 @@ def decode_options(args: argparse.Namespace) -> dict:
         command += ["--config", args.config] if config else []
     options = vars(decoding_command.get_parser().parse_args(command))
     given = {name: options[name] for name in config}
-    names = (*decoding_command.DECODE_OPTIONS, *decoding_command.LONG_FORM, *BEAM_AND_BATCH)
+    names = (*decoding_command.DECODE_OPTIONS, *decoding_command.LONG_FORM, *OTHERS)
     given |= {name: value for name, value in vars(args).items() if name in names}
     device = choose_device(args.device)
     options |= with_defaults(given, device)

@@ -73,11 +73,11 @@ def add_fields(
         kind |= arguments[name] if name in arguments else _parsing(types[name])
         kind |= {} if default is ... else {"default": default}
         group = made.get(name, EMPTY).get("group")
-        target = parser if group is None else _group(parser, group)
+        target = parser if group is None else option_group(parser, group)
         target.add_argument(f"--{name}", help=text, **kind)
 
 
-def _group(parser: argparse.ArgumentParser, title: str) -> Any:
+def option_group(parser: argparse.ArgumentParser, title: str) -> Any:
     """Return the parser's group of options with a title; the first call adds it."""
     groups = {group.title: group for group in parser._action_groups}
     return groups.get(title) or parser.add_argument_group(title)

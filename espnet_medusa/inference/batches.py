@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from espnet_medusa.inference.longform.draft_text import DraftText
 from espnet_medusa.inference.longform.window import FRAMES_PER_S
 
 POOL_BATCHES = 24
@@ -18,6 +19,7 @@ class Utterance:
     frames: int  # frames of 10 ms, including padding to the encoder's window
     language: str | None = None  # code for the prompt; None: that of the decode options
     previous_text: str | None = None  # for OWSM's prompt
+    draft_text: DraftText | None = None  # a text that may be right; None: unknown
 
 
 def make_batches(

@@ -22,13 +22,21 @@ from espnet2.utils.nested_dict_action import NestedDictAction
 from espnet2.utils.types import int_or_none, str_or_none
 
 from espnet_medusa import __version__
-from espnet_medusa.data.command_line import LOG_FORMAT, SOME_FAILED, add_fields, or_none, str2bool
+from espnet_medusa.data.command_line import (
+    LOG_FORMAT,
+    SOME_FAILED,
+    add_fields,
+    option_group,
+    or_none,
+    str2bool,
+)
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import build_options, check_at_least
 from espnet_medusa.decoding.runtime.process import keep_freed_memory
-from espnet_medusa.decoding.search.search_options import SearchOptions
+from espnet_medusa.decoding.search.search_options import DRAFTS, EXACT, SearchOptions
 from espnet_medusa.inference.convert.experiment import CONFIG
 from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.draft_text_files import read_draft_texts
 from espnet_medusa.inference.espnet_options import check_no_word_lm
 from espnet_medusa.inference.experiment import find_experiment
 from espnet_medusa.inference.job import JobDecoder, JobInput, decode_job, read_input
@@ -64,8 +72,18 @@ def get_parser():
     )
     add("--fallback", help=fallback, **off)
     add("--utt2lang", type=str_or_none, help="Kaldi file with the languages of utterances")
+    add_draft_texts(parser)
     add_long_form_options(parser)
     return parser
+
+
+def add_draft_texts(parser: argparse.ArgumentParser, **default: Any) -> None:
+    texts = (
+        "earlier results whose texts draft: a folder, a Kaldi table, or a txt, srt, vtt or json "
+        "file; exact results do not depend on them"
+    )
+    kind = {"type": str_or_none, "metavar": "PATH", "help": texts}
+    option_group(parser, DRAFTS).add_argument("--draft_text_from", **kind, **default)
 
 
 def add_search(parser: argparse.ArgumentParser, defaults: SearchOptions) -> None:
@@ -143,7 +161,10 @@ def decode(decoder: JobDecoder, job: JobInput, options: dict) -> int:
 
 def read_job(options: dict, previous_text: bool = False) -> JobInput:
     files = options["data_path_and_name_and_type"], options["key_file"], options.get("utt2lang")
-    return read_input(*files, previous_text)
+    job, source = read_input(*files, previous_text), options.get("draft_text_from")
+    if source is None:
+        return job
+    return replace(job, draft_texts=read_draft_texts(source, {key: [key] for key in job.keys}))
 
 
 def open_decoder(options: dict) -> UtteranceDecoder:
@@ -212,6 +233,8 @@ def made_with(options: dict) -> dict:
     """Return all that determines the results: options, files of the models, our version."""
     ignored = {"output_dir", "key_file", "log_level", "num_workers", "config", "failed_as_empty"}
     ignored |= {"utt2lang"}  # ``JobInput.source`` has each utterance's language
+    if options.get("acceptance", EXACT) == EXACT:
+        ignored |= {"draft_text_from"}
     # Results do not depend on batches, so a job may resume with smaller ones.
     ignored |= {"batch_size", "max_batch_frames"}
     if not (options.get("longform") or options.get("fallback")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -12,16 +13,24 @@ from espnet_medusa.data.threads import one_at_a_time
 from espnet_medusa.decoding.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.decoding.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.decoding.search.search import Search
-from espnet_medusa.decoding.search.search_options import CTC_MODEL, LengthLimits
+from espnet_medusa.decoding.search.search_options import (
+    CTC_MODEL,
+    WITH_TEXT,
+    LengthLimits,
+    SearchOptions,
+)
 from espnet_medusa.decoding.tree.proposer import DraftInput, Proposer
 from espnet_medusa.inference.audio_batch import AudioBatch, AudioLimits, Encoded, SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Speech, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel, open_draft_model
 from espnet_medusa.inference.experiment import TrainedModel
+from espnet_medusa.inference.longform.draft_text import DraftText, plain_text
 from espnet_medusa.inference.whisper_prompts import WhisperPrompts
 from espnet_medusa.networks.espnet_transformer import searchable
 from espnet_medusa.networks.unit_ctc import UnitCTC
+from espnet_medusa.networks.whisper.tokens import hugging_face_tokenizer
+from espnet_medusa.networks.whisper.transcript import encode_transcript
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,28 @@ class DecodingModel:
         rows = zip(inputs, unpadded, strict=True)
         return [replace(row, main_encoder_out=encoder_out) for row, encoder_out in rows]
 
+    def encode_draft_texts(
+        self, texts: Sequence[DraftText | None]
+    ) -> list[list[int] | None] | None:
+        """Return the tokens of draft texts; None: there are none, or they are not used.
+
+        Raise InputError if there are any, and they cannot be used.
+        """
+        if all(text is None for text in texts) or not self.check_draft_texts():
+            return None
+        return [None if text is None else self.encode_text(plain_text(text)) for text in texts]
+
+    def check_draft_texts(self) -> bool:
+        """Return whether draft texts are used; raise InputError if they cannot be used."""
+        return check_draft_texts(self.search, self.options, self.writer.tokenizer)
+
+    def encode_text(self, text: str) -> list[int]:
+        """Return the tokens of a text, as the decoder writes it."""
+        tokenizer, converter = self.writer.tokenizer, self.writer.converter
+        if self.prompts is None:
+            return converter.tokens2ids(tokenizer.text2tokens(text))
+        return encode_transcript(hugging_face_tokenizer(converter), text)
+
     def with_draft_model(self, draft_model: DraftModel | None) -> DecodingModel:
         """Add a draft model; audio must then fit in the windows of both models."""
         if draft_model is None:
@@ -96,6 +127,22 @@ class DecodingModel:
         window_s = min((window for window in windows if window is not None), default=None)
         audio = replace(self.audio, window_s=window_s)
         return replace(self, audio=audio, draft_model=draft_model)
+
+
+def check_draft_texts(search: Search | None, options: SearchOptions, tokenizer: Any) -> bool:
+    """Return whether draft texts are used; raise InputError if they cannot be used."""
+    reason = None
+    if search is None:
+        reason = "not used by ESPnet's own search, which decodes this model; leave them out"
+    elif tokenizer is None:
+        reason = "this model has no tokenizer; leave them out"
+    elif options.drafter not in (None, *WITH_TEXT):
+        reason = f"not used by drafter: {options.drafter}; allowed: {', '.join(WITH_TEXT)}, or none"
+    elif search.text_planner is None and options.drafts_text:
+        reason = "not used with acceptance: threshold or medusa_choices; leave either out"
+    if reason is not None:
+        raise InputError(f"draft_texts: {reason}")
+    return search.text_planner is not None
 
 
 class DraftModelOnDemand:

@@ -29,18 +29,19 @@ def search_like(
     nbest: int,
     full: Mapping[str, Any],
     open_draft_model: Callable[[], Proposer] | None = None,
+    times: range = range(0),
 ) -> Search | None:
     """Return our search, or log why ESPnet's search must decode and return None.
 
     ``ctc`` is ESPnet's CTC module, which may draft, or None. ``open_draft_model`` returns the
-    proposer of a draft model; None: there is no draft model.
+    proposer of a draft model; None: there is no draft model. ``times``: ids of timestamps.
     """
     reason = unknown_part(decoder) or unsupported_beam(espnet)
     if reason is not None:
         logger.warning(f"ESPnet's own search decodes, without drafts; the reason: {reason}")
         return None
     sources = espnet_sources(decoder, ctc, open_draft_model)
-    return build_search(options, decoder, espnet, full, sources, nbest)
+    return build_search(options, decoder, espnet, full, sources, nbest, times)
 
 
 def espnet_sources(
@@ -99,9 +100,11 @@ class SearchInESPnet:
         prompts: Sequence[list[int]],
         limits: LengthLimits,
         draft_inputs: Sequence[DraftInput] | None = None,
+        draft_texts: Sequence[list[int] | None] | None = None,
     ) -> list[SearchState]:
         """Decode U utterances, each with encoder output (S, D), together."""
-        return self.search(*pad_inputs(encoder_outs, prompts), limits, draft_inputs)
+        parts = *pad_inputs(encoder_outs, prompts), limits, draft_inputs
+        return self.search(*parts, draft_texts=draft_texts)
 
     def hypotheses(self, state: SearchState, prompt: list[int]) -> list[Hypothesis]:
         names = self.search.strategy.scoring.names

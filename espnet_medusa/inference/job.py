@@ -17,6 +17,7 @@ from espnet_medusa.data.kaldi.table import TableScan, join_words, scan_table
 from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.decoding import log_decoded
 from espnet_medusa.inference.journal import Decoded, Failed, Journal, Outcome
+from espnet_medusa.inference.longform.draft_text import DraftText
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ class JobInput:
     # Utterance id to language code; other utterances have the language of the decode options.
     languages: Mapping[str, str] = field(default_factory=dict)
     previous_texts: Mapping[str, str] = field(default_factory=dict)  # for OWSM's prompts
+    # Utterance id to a text that may be right. Exact results do not depend on it.
+    draft_texts: Mapping[str, DraftText] = field(default_factory=dict)
 
     def source(self, key: str) -> str:
         """Return an utterance's values in the tables, and size and time of its audio files.

@@ -43,6 +43,7 @@ from espnet_medusa.inference.decode_options import (
     with_model_defaults,
 )
 from espnet_medusa.inference.decoding import Decoding, Speech, count_words, open_tokenizer
+from espnet_medusa.inference.decoding_model import check_draft_texts
 from espnet_medusa.inference.espnet_search import SearchInESPnet, search_like
 from espnet_medusa.inference.experiment import (
     check_language_model,
@@ -50,10 +51,11 @@ from espnet_medusa.inference.experiment import (
     language_model_errors,
 )
 from espnet_medusa.inference.job import PREVIOUS
+from espnet_medusa.inference.longform.draft_text import DraftText, plain_text
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.reader import Preprocess
 from espnet_medusa.inference.smaller_batches import run_list
-from espnet_medusa.inference.trace_text import TraceText
+from espnet_medusa.inference.trace_text import SYMBOL, TraceText
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.networks.espnet_compat import BatchScorerInterface, Hypothesis
 from espnet_medusa.networks.espnet_transformer import searchable, unknown_part
@@ -155,11 +157,14 @@ class BatchInESPnet(SearchInESPnet):
         return []
 
     def search_all(
-        self, limits: LengthLimits, draft_inputs: Sequence[DraftInput] | None
+        self,
+        limits: LengthLimits,
+        draft_inputs: Sequence[DraftInput] | None,
+        draft_texts: Sequence[list[int] | None] | None = None,
     ) -> list[SearchState]:
         """Decode the stored utterances together, and store their n-best lists."""
         encoder_outs, prompts = zip(*self.inputs, strict=True)
-        states = self.decode(encoder_outs, prompts, limits, draft_inputs)
+        states = self.decode(encoder_outs, prompts, limits, draft_inputs, draft_texts)
         self.found = [*map(self.hypotheses, states, prompts)]
         return states
 
@@ -193,8 +198,10 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         given, self.options = self.options, with_model_defaults(self.options, *of_model)
         files = self.options.draft_model, self.options.draft_model_file
         self.draft = None if files[0] is None else S2TDraftModelOnDemand(self, *files)
+        rules = [part.rules for part in full.values() if isinstance(part, TimestampFilter)]
+        times = range(rules[0].first_time, rules[0].last_time + 1) if rules else range(0)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
-        self.search = search_like(*parts, self.draft)  # None: ESPnet's own search decodes
+        self.search = search_like(*parts, self.draft, times)  # None: ESPnet's own search decodes
         if self.search is None:
             check_espnet_decodes(given, batch_size, decoder)
         else:
@@ -259,17 +266,22 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
 
     @torch.no_grad()
     def decode(
-        self, speeches: Sequence[Speech], conditions: Sequence[Mapping[str, Any]] | None = None
+        self,
+        speeches: Sequence[Speech],
+        conditions: Sequence[Mapping[str, Any]] | None = None,
+        draft_texts: Sequence[DraftText | None] | None = None,
     ) -> list[Decoding]:
         """Decode several utterances together; each has an equal share of the seconds.
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
             conditions: U mappings with other arguments of ``__call__``; None: its defaults.
+            draft_texts: U texts that may be right, such as earlier results; None: no text. They do
+                not change the results.
         """
         if not len(speeches):
             return []
-        started = time.perf_counter()
+        started, texts = time.perf_counter(), self._encode_draft_texts(draft_texts or [])
         speeches = [*map(self.audio.read, speeches)]
         results = self.encode(speeches, conditions or [{}] * len(speeches))
         statistics, traces = [DecodingStatistics() for _ in results], [None] * len(results)
@@ -278,7 +290,7 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             limits = LengthLimits(self.maxlenratio, self.minlenratio, traced=traced)
             if self.draft is not None and self.draft.encoder is not None:
                 draft_inputs = self.draft.draft_inputs(speeches, self.beam_search.inputs)
-            states = self.beam_search.search_all(limits, draft_inputs)
+            states = self.beam_search.search_all(limits, draft_inputs, texts)
             statistics = [state.statistics for state in states]
             traces = [*map(TraceText(self.converter, self.tokenizer).passages, states)]
             nbest = [
@@ -295,6 +307,20 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
             Decoding(nbest, counted, _language(nbest), intermediate=layers, trace=trace)
             for (nbest, layers), counted, trace in zip(results, statistics, traces, strict=True)
         ]
+
+    def check_draft_texts(self) -> bool:
+        """Return whether draft texts are used; raise InputError if they cannot be used."""
+        return check_draft_texts(self.search, self.options, self.tokenizer)
+
+    def _encode_draft_texts(
+        self, texts: Sequence[DraftText | None]
+    ) -> list[list[int] | None] | None:
+        """Return the tokens of draft texts, without symbols such as languages; None: no texts."""
+        if all(text is None for text in texts) or not self.check_draft_texts():
+            return None
+        spoken = [None if text is None else SYMBOL.sub(" ", plain_text(text)) for text in texts]
+        tokenize, ids = self.tokenizer.text2tokens, self.converter.tokens2ids
+        return [None if text is None else ids(tokenize(text.strip())) for text in spoken]
 
     def encode(
         self, speeches: Sequence[Speech], conditions: Sequence[Mapping[str, Any]]
@@ -326,7 +352,9 @@ class S2TUtteranceDecoder(UtteranceDecoder):
 
     def _decode_batch(self, utterances: Sequence[Utterance]) -> list[Decoding]:
         conditions = [self._condition(utterance) for utterance in utterances]
-        return self.speech2text.decode([utterance.speech for utterance in utterances], conditions)
+        texts = [utterance.draft_text for utterance in utterances]
+        speeches = [utterance.speech for utterance in utterances]
+        return self.speech2text.decode(speeches, conditions, texts)
 
     def _condition(self, utterance: Utterance) -> dict[str, Any]:
         condition, text = {}, utterance.previous_text

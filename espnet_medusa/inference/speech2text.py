@@ -54,6 +54,7 @@ from espnet_medusa.inference.experiment import (
     patch_espnet_loading,
     read_model,
 )
+from espnet_medusa.inference.longform.draft_text import DraftText
 from espnet_medusa.inference.longform.driver import ChunkedLongForm, LongForm
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import LongFormStep, LongRecording, RunLongForm
@@ -215,6 +216,10 @@ class Speech2Text(ESPnetSpeech2Text):
         copy_mapped_weights(model.asr_model, model.dtype)
         trim_memory()
 
+    def check_draft_texts(self) -> bool:
+        """Return whether draft texts are used; raise InputError if they cannot be used."""
+        return self.model.check_draft_texts()
+
     @torch.no_grad()
     def __call__(self, speech: Speech | Sequence[Speech]) -> list[Result] | list[list[Result]]:
         """Return an n-best list for (samples,) in [-1, 1], at the model's sample rate.
@@ -257,13 +262,18 @@ class Speech2Text(ESPnetSpeech2Text):
 
     @torch.no_grad()
     def decode(
-        self, speeches: Sequence[Speech], languages: Sequence[str | None] | None = None
+        self,
+        speeches: Sequence[Speech],
+        languages: Sequence[str | None] | None = None,
+        draft_texts: Sequence[DraftText | None] | None = None,
     ) -> list[Decoding]:
         """Decode several utterances together; each accepts its own number of tokens per call.
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
             languages: U language codes for Whisper's prompts; None: that of the options.
+            draft_texts: U texts that may be right, such as earlier results; they save decoder
+                calls and do not change the results of exact searches. None: no text.
 
         Returns:
             U results, in order. Each has an equal share of the total seconds.
@@ -272,10 +282,12 @@ class Speech2Text(ESPnetSpeech2Text):
             InputError: An utterance cannot be decoded, or a language is unknown.
         """
         model = self.model
-        if languages is None:
-            languages = [None] * len(speeches)
-        if len(languages) != len(speeches):
-            raise InputError(f"languages: {len(languages)}; allowed: {len(speeches)}, one each")
+        given = {"languages": languages, "draft_texts": draft_texts}
+        languages, draft_texts = (values or [None] * len(speeches) for values in given.values())
+        for name, values in given.items():
+            if values is not None and len(values) != len(speeches):
+                raise InputError(f"{name}: {len(values)}; allowed: {len(speeches)}, one each")
+        texts = model.encode_draft_texts(draft_texts)
         if not len(speeches):
             return []
         if model.search is None:
@@ -285,7 +297,8 @@ class Speech2Text(ESPnetSpeech2Text):
         encoder_out, frames = model.encode(audio)
         prompts = model.make_prompts(encoder_out, frames, languages)
         inputs = model.draft_inputs(audio, prompts.tolist())
-        states = model.search(encoder_out, frames, prompts, model.limits, inputs)
+        parts = prompts, model.limits, inputs
+        states = model.search(encoder_out, frames, *parts, draft_texts=texts)
         scorers = model.search.strategy.scoring.names
         decodings = []
         for state, prompt in zip(states, prompts.tolist(), strict=True):
@@ -317,7 +330,12 @@ class Speech2Text(ESPnetSpeech2Text):
         return next((code for code, token in codes.items() if token in prompt[:2]), default)
 
     def transcribe(
-        self, samples: Speech, language: str | None = None, batch_size: int = 8, **options: Any
+        self,
+        samples: Speech,
+        language: str | None = None,
+        batch_size: int = 8,
+        draft_text: DraftText | None = None,
+        **options: Any,
     ) -> Iterator[Segment]:
         """Decode audio of any length, window after window, as openai-whisper's ``transcribe``.
 
@@ -325,6 +343,8 @@ class Speech2Text(ESPnetSpeech2Text):
             samples: (samples,) in [-1, 1], at the model's sample rate.
             language: Code for Whisper's prompt; None: that of the options.
             batch_size: Maximum number of chunks of speech per batch, with ``vad_filter``.
+            draft_text: A text of the recording that may be right: plain, or segments, each a
+                ``Segment`` or a tuple of start, end (seconds) and text. None: no text.
             options: Fields of ``LongFormOptions``.
 
         Returns:
@@ -335,7 +355,10 @@ class Speech2Text(ESPnetSpeech2Text):
         """
         run = self.long_form(build_options(LongFormOptions, options, "transcribe"), batch_size)
         self.model.audio.read(samples)  # voice activity detection would raise obscure errors
-        return self._segments(run([LongRecording(None, samples, language)]))
+        if draft_text is not None:
+            self.model.check_draft_texts()
+        recording = LongRecording(None, samples, language, draft_text=draft_text)
+        return self._segments(run([recording]))
 
     def _segments(self, steps: Iterator[LongFormStep]) -> Iterator[Segment]:
         for step in steps:

@@ -1,5 +1,6 @@
 """Decode the utterances of a job in this process; one that fails does not stop the others."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,12 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.too_short import is_too_short
 from espnet_medusa.inference.whisper_windows import check_long_form, why_not_long_form
 from espnet_medusa.networks.espnet_compat import Hypothesis
+
+UNUSED_TEXTS = (
+    "draft texts are not used: in beam search they save decoder calls, but usually no time; use "
+    "them in greedy search (espnet-medusa-transcribe: --beam_size 1), or set drafter: text"
+)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ class UtteranceDecoder:
 
     def decode(self, job: JobInput) -> Iterator[Outcome]:
         """Yield each utterance's result, or the reason why it has none."""
+        if job.draft_texts and not self.speech2text.check_draft_texts():
+            logger.warning(UNUSED_TEXTS)
         failed = [Failed(key, job.problems[key]) for key in job.keys if key in job.problems]
         keys = [key for key in job.keys if key not in job.problems]
         too_long: dict[str, TooLongError | None] = {}
@@ -88,7 +97,9 @@ class UtteranceDecoder:
 
     def _decode_batch(self, utterances: Sequence[Utterance]) -> list[Decoding]:
         languages = [utterance.language for utterance in utterances]
-        return self.speech2text.decode([utterance.speech for utterance in utterances], languages)
+        texts = [utterance.draft_text for utterance in utterances]
+        speeches = [utterance.speech for utterance in utterances]
+        return self.speech2text.decode(speeches, languages, texts)
 
     def _read(
         self,
@@ -110,8 +121,12 @@ class UtteranceDecoder:
             except Exception as error:  # any error: continue with the other utterances
                 failed.append(self._outcome(job, key, error))
             else:
-                language, previous = job.languages.get(key), job.previous_texts.get(key)
-                yield replace(utterance, language=language, previous_text=previous)
+                yield replace(
+                    utterance,
+                    language=job.languages.get(key),
+                    previous_text=job.previous_texts.get(key),
+                    draft_text=job.draft_texts.get(key),
+                )
 
     def _decode_long(
         self, job: JobInput, too_long: Mapping[str, TooLongError | None]
@@ -128,7 +143,9 @@ class UtteranceDecoder:
         failed: list[Failed] = []
         done_s: dict[str, float] = {}
         recordings = (
-            LongRecording(read.key, read.speech, read.language, job.entries[read.key])
+            LongRecording(
+                *(read.key, read.speech, read.language, job.entries[read.key], read.draft_text)
+            )
             for read in self._read(job, too_long, failed)
         )
         run = self.speech2text.long_form(self.long_form, self.windows_together)

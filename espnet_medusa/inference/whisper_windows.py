@@ -123,7 +123,8 @@ class WhisperWindows(WindowDecoder):
         for search in self._searches(attempt):
             drafted = search.planner.proposer is not None
             inputs = self.model.draft_inputs(batch, starts) if drafted else None
-            samples.append(search(encoder_out, frames, starting, limits, inputs, probed))
+            parts = starting, limits, inputs, probed, [row.draft for row in rows]
+            samples.append(search(encoder_out, frames, *parts))
         return [self._likeliest(one, attempt.temperature) for one in zip(*samples, strict=True)]
 
     def text_ends_s(
@@ -175,7 +176,7 @@ class WhisperWindows(WindowDecoder):
         tokens, task = self.model.prompts.tokens, self.model.prompts.task
         return batch, [
             [*([tokens.previous, *text] if text else []), *tokens.prompt(code, task, timestamps)]
-            for _, text, code in rows
+            for _, text, code, _ in rows
         ]
 
     def _searches(self, attempt: Attempt) -> list[Search]:
@@ -189,8 +190,10 @@ class WhisperWindows(WindowDecoder):
         parts = constraints, search.planner.proposer, search.planner.shape
         if isinstance(search.strategy, BeamStrategy):
             beam_size, options = search.strategy.beam_size, self.model.options
-            return [patient_beam_search(search.decoder, beam_size, *parts, options)]
-        return [greedy_search(search.decoder, search.strategy.rule, *parts)]
+            of_windows = patient_beam_search(search.decoder, beam_size, *parts, options)
+        else:
+            of_windows = greedy_search(search.decoder, search.strategy.rule, *parts)
+        return [of_windows.with_text_planner(search.text_planner)]
 
     def _likeliest(
         self, states: Sequence[SearchState], temperature: float

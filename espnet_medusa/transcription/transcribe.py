@@ -14,13 +14,14 @@ import torch
 
 from espnet_medusa.data.audio.reading import TRANSCRIBING, AudioReading
 from espnet_medusa.data.audio.source import is_pipe
-from espnet_medusa.data.errors import InputError
+from espnet_medusa.data.errors import InputError, list_some
 from espnet_medusa.data.files.atomic import write_atomically
 from espnet_medusa.data.kaldi.table import write_table
 from espnet_medusa.data.options import build_options, check_positive
 from espnet_medusa.data.progress import Progress
 from espnet_medusa.inference.job import JobInput, decode_remaining, resume
 from espnet_medusa.inference.journal import Journal, write_summary
+from espnet_medusa.inference.longform.draft_text import DraftText
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -44,6 +45,7 @@ def transcribe(
     device: str | None = None,
     batch_size: int = BATCH_SIZE,
     timestamps: bool = False,
+    draft_texts: Mapping[str | os.PathLike, DraftText] | None = None,
     **options: Any,
 ) -> Iterator[Transcript]:
     """Transcribe audio files of any length, with the defaults of ``espnet-medusa-transcribe``.
@@ -59,6 +61,8 @@ def transcribe(
         batch_size: Maximum number of files (``vad_filter``: of windows) decoded together.
         timestamps: Whether all files have segments; otherwise only files longer than the model's
             window, and all files with ``vad_filter``.
+        draft_texts: Texts of files that may be right, such as earlier results, by path or by name
+            without suffix: plain, or segments (start and end in seconds, text). None: no texts.
         options: Options of ``Speech2Text``, such as ``language``, ``beam_size``,
             ``decoder_precision``; of ``LongFormOptions``, such as ``initial_prompt``; and of
             ``AudioReading``, such as ``on_bad_audio``.
@@ -82,6 +86,9 @@ def transcribe(
     check_used(speech2text, long_form, defaults=WINDOWS)
     decoder = make_decoder(speech2text, batch_size, long_form, reading)
     job, by_key = _make_job(recordings)
+    job = replace(job, draft_texts=_draft_texts(draft_texts or {}, by_key))
+    if job.draft_texts:
+        speech2text.check_draft_texts()
     return (
         Transcript.of(recording, outcome)
         for outcome in decoder.decode(job)
@@ -200,12 +207,14 @@ def transcribe_into(
     recordings: Sequence[Recording],
     title: str = "transcribing",
     quiet: bool = False,
+    draft_texts: Mapping[Path, DraftText] = {},
 ) -> list[Transcript]:
     """Transcribe recordings, write their files, and print their texts unless ``quiet``.
 
-    Recordings in the folder's journal are not decoded again.
+    Recordings in the folder's journal are not decoded again. ``draft_texts``: by path.
     """
     journal, (job, by_key) = folder.journal, _make_job(recordings)
+    job = replace(job, draft_texts=_draft_texts(draft_texts, by_key))
     if folder.overwrite:
         journal.discard(job.keys)
     resumed = resume(job, journal)
@@ -235,6 +244,23 @@ def _make_job(recordings: Iterable[Recording]) -> tuple[JobInput, dict[str, list
         by_key.setdefault(os.path.realpath(recording.path), []).append(recording)
     entries = {key: str(same[0].path) for key, same in by_key.items()}
     return JobInput([*entries], entries, {}), by_key
+
+
+def _draft_texts(
+    given: Mapping[str | os.PathLike, DraftText], by_key: Mapping[str, Sequence[Recording]]
+) -> dict[str, DraftText]:
+    """Return draft texts by id; raise InputError for a path or name of no recording."""
+    keys = {}
+    for key, recordings in by_key.items():
+        for one in recordings:
+            keys |= dict.fromkeys((str(one.path), one.name, one.id), key)
+    unknown = [str(name) for name in given if os.fspath(name) not in keys]
+    if unknown:
+        raise InputError(
+            f"draft_texts: {list_some(unknown)}; allowed: paths of the audio files, as given, or "
+            "their names without suffix"
+        )
+    return {keys[os.fspath(name)]: text for name, text in given.items()}
 
 
 def choose_device(device: str | None) -> str:

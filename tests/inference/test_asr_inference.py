@@ -152,6 +152,23 @@ def test_batches_write_what_single_utterances_write(experiment, tmp_path, rows, 
         assert len(read_lines(tmp_path / "batch" / "1best_recog" / "text")) == 7
 
 
+def test_earlier_results_draft(experiment, tmp_path):
+    lines, output = write_good(tmp_path, 3), tmp_path / "output"
+    options = "--minlenratio", "-4", "--suppress_tokens", "0", "1", "2"  # texts without blanks
+    asr_inference.main(job(experiment, tmp_path, lines, *options))
+    before, ids = tmp_path / "before", read_lines(output / "1best_recog" / "token_int")
+    output.rename(before)
+    for source in (before, before / "1best_recog" / "text"):
+        words = *options, "--draft_text_from", str(source)
+        asr_inference.main(job(experiment, tmp_path, lines, *words))
+        assert read_lines(output / "1best_recog" / "token_int") == ids
+    calls = [
+        sum(counts.decoder_calls for counts in read_statistics(folder / "statistics.json").values())
+        for folder in (before, output)
+    ]
+    assert calls[1] < calls[0]
+
+
 def test_help_accepts_percent_signs_of_espnet(monkeypatch):
     theirs = argparse.ArgumentParser()
     theirs.add_argument("--margin", type=int, default=3, help="%(default)s: 3.19% CER, 100%% (all)")

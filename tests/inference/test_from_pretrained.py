@@ -166,7 +166,7 @@ def test_convert_decode_and_pack_heads(case, tmp_path, capsys):
         stage.main(["pack_heads", *map(str, given)])
 
 
-def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys):
+def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys, caplog):
     whisper, shipped = case
     given, lines = ["--heads", shipped / "tiniest"], ["Hello there", "", "hello again, Rita"]
     (tmp_path / "text").write_text("\n".join(lines))
@@ -176,6 +176,7 @@ def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys):
     convert.main(
         [*map(str, (whisper, tmp_path / "with", *given, "--draft_text", tmp_path / "text"))]
     )
+    assert "--draft_text: deprecated; write --draft_vocab_text" in caplog.text
     before, after = (read_experiment(tmp_path / name) for name in ("without", "with"))
     tokens = [t for line in lines if line for t in before.text.tokenizer.encode(f" {line}")]
     special = {*before.text.tokenizer.all_special_ids}
@@ -190,9 +191,9 @@ def test_text_adds_to_the_counts_of_the_heads(case, tmp_path, capsys):
         ("nowhere", given, "nowhere: cannot be read as UTF-8"),
         ("latin", given, "latin: cannot be read as UTF-8"),
         ("empty", given, "empty: is empty; omit it"),
-        ("text", ["--to", "hugging_face"], "--draft_text: only with --to experiment"),
+        ("text", ["--to", "hugging_face"], "--draft_vocab_text: only with --to experiment"),
     ):
-        words = whisper, tmp_path / "no", *options, "--draft_text", tmp_path / path
+        words = whisper, tmp_path / "no", *options, "--draft_vocab_text", tmp_path / path
         with command_refused(capsys, message):
             convert.main([*map(str, words)])
 

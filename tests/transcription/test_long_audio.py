@@ -2,6 +2,7 @@
 
 import functools
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,3 +179,35 @@ def test_the_fallback_can_be_switched_off(value):
     values = {"temperature_increment_on_fallback": value if value == "None" else 0}
     options = build_options(LongFormOptions, values, "config")
     assert options.temperatures == [0.0]
+
+
+@pytest.mark.parametrize("form", ["json", "srt", "txt"])
+def test_earlier_results_draft(form, run, tmp_path):
+    names = {None: "before", "before": "after", "out": "again"}
+    timed, folders = ["--output_format", form, "--without_timestamps", "false"], []
+    for draft in (None, "before", "out"):
+        words = [] if draft is None else ["--draft_text_from", tmp_path / draft, "--overwrite"]
+        assert run(*timed, *words) == 0
+        folders.append(shutil.copytree(tmp_path / "out", tmp_path / names[draft]))
+    texts = [read_lines(folder / "text") for folder in folders]
+    assert texts == texts[:1] * 3 and len(texts[0]) == len(SECONDS)
+    statistics = [read_statistics(folder / "statistics.json").values() for folder in folders]
+    calls = [sum(counts.decoder_calls for counts in one) for one in statistics]
+    assert max(calls[1:]) < calls[0]
+    assert run(*timed, "--draft_text_from", tmp_path / "no") == 1
+
+
+def test_draft_texts_belong_to_files(whisper, run, tmp_path):
+    def calls_of(draft_texts):
+        audio = sorted((tmp_path / "talks").glob("*.wav"))
+        options = {"beam_size": 1, "language": "en", "skip_silence": False}
+        options |= {"no_speech_threshold": None, "temperature_increment_on_fallback": None}
+        found = [*espnet_medusa.transcribe(audio, str(whisper), draft_texts=draft_texts, **options)]
+        texts = {one.recording.name: one.text for one in found}
+        return texts, sum(one.statistics.decoder_calls for one in found)
+
+    texts, calls = calls_of(None)
+    again, fewer = calls_of({"short": texts["short"], tmp_path / "talks/long.wav": texts["long"]})
+    assert again == texts and fewer < calls
+    with pytest.raises(InputError, match="draft_texts: nothing; allowed: paths of the audio"):
+        calls_of({"nothing": "text"})

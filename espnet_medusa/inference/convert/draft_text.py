@@ -21,19 +21,21 @@ def count_draft_text(checkpoint: Checkpoint, paths: Iterable[Path]) -> Checkpoin
     has no heads or no tokenizer, or a file cannot be read or is empty.
     """
     if checkpoint.architecture.heads == NO_HEADS:
-        raise InputError(f"--draft_text: {checkpoint.name} has no heads; see --heads")
+        raise InputError(f"--draft_vocab_text: {checkpoint.name} has no heads; see --heads")
     tokenizer, vocab_size = checkpoint.text.tokenizer, checkpoint.architecture.whisper.vocab_size
     if tokenizer is None:
-        raise InputError(f"--draft_text: {checkpoint.name} has no tokenizer; see --tokenizer")
+        raise InputError(f"--draft_vocab_text: {checkpoint.name} has no tokenizer; see --tokenizer")
     trained = checkpoint.weights.get(COUNTS, torch.zeros(vocab_size, dtype=torch.long))
     counts = torch.zeros_like(trained)
     for path in paths:
         try:
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"--draft_text {path}: cannot be read as UTF-8: {error}") from error
+            raise InputError(
+                f"--draft_vocab_text {path}: cannot be read as UTF-8: {error}"
+            ) from error
         if not any(lines):
-            raise InputError(f"--draft_text {path}: is empty; omit it")
+            raise InputError(f"--draft_vocab_text {path}: is empty; omit it")
         for line in filter(None, lines):
             tokens = tokenizer(f" {line}", add_special_tokens=False).input_ids
             counts += torch.bincount(torch.tensor(tokens).long(), minlength=vocab_size)

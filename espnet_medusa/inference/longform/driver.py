@@ -56,7 +56,7 @@ class LongForm:
 
     def _begin(self, recording: LongRecording) -> RunningRecording:
         started = time.perf_counter()
-        running = RunningRecording(recording.key, recording.duration_s, recording.language)
+        running = self.windows.start(recording)
         try:
             self.windows.check_language(running)
             self.windows.detect_speech(running, recording)

@@ -10,6 +10,7 @@ import numpy as np
 
 from espnet_medusa.data.audio.voice_activity import SpeechActivity
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.inference.longform.draft_text import DraftText, WindowDrafts
 from espnet_medusa.inference.longform.moving_window import MovingWindow
 from espnet_medusa.inference.longform.segment import Segment
 from espnet_medusa.inference.longform.window import FRAMES_PER_S, Window
@@ -22,6 +23,7 @@ class LongRecording:
     samples: np.ndarray  # (samples,) in [-1, 1], at the model's rate
     language: str | None = None  # code; None: that of the decode options
     name: str = "audio"  # for messages
+    draft_text: DraftText | None = None  # of the whole recording; None: unknown
 
     @property
     def frames(self) -> int:
@@ -40,6 +42,7 @@ class Row(NamedTuple):
     index: int  # in the batch
     prompt: Sequence[int]  # text tokens before the window
     language: str | None  # code; None for English-only models
+    draft: Sequence[int] | None = None  # tokens that draft; None: no text
 
 
 @dataclass
@@ -63,7 +66,17 @@ class Passage:
 
     def row(self, index: int) -> Row:
         """Describe the passage's window for a decoder."""
-        return Row(index, self.window.history.prompt(), self.language or self.recording.language)
+        language = self.language or self.recording.language
+        return Row(index, self.window.history.prompt(), language, self._draft())
+
+    def _draft(self) -> list[int] | None:
+        """Return the tokens that draft the next window; None: its part of the text is unknown."""
+        recording, window = self.recording, self.window.next()
+        drafts = recording.drafts
+        # The place in a plain text is known if the text before the window is decoded.
+        if drafts is None or window is None or (drafts.is_plain and not recording.is_next(self)):
+            return None
+        return drafts.part(window, recording.timestamps)
 
     def change_language(self, language: str) -> None:
         """Set the language of the next window; text in another one is not part of its prompt."""
@@ -89,6 +102,7 @@ class RunningRecording:
     score: float = 0.0  # log-probability of windows with text, including timestamps and end symbols
     error: Exception | None = None  # the exception that ended it early, or None
     traces: list[dict[str, Any]] = field(default_factory=list)  # of windows, if they are traced
+    drafts: WindowDrafts | None = None  # None: no text drafts
 
     def __post_init__(self) -> None:
         self.statistics.audio_seconds = self.duration_s
@@ -145,6 +159,10 @@ class RunningRecording:
             for passage in self.passages:  # no reference cycles: frees the features now
                 passage.recording = None
         return LongFormStep(self, new, done)
+
+    def is_next(self, passage: Passage) -> bool:
+        """Return whether all passages before this one are decoded."""
+        return self._running() is passage
 
     def _running(self) -> Passage | None:
         return next((passage for passage in self.passages if passage.next() is not None), None)

@@ -12,10 +12,12 @@ import numpy as np
 from espnet_medusa.data.audio.voice_activity import MARGIN_S, PAUSE_S, SpeechActivity
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.inference.longform.draft_text import WindowDrafts
 from espnet_medusa.inference.longform.early_ends import find_early_ends
 from espnet_medusa.inference.longform.long_form_options import REPETITION, LongFormOptions
 from espnet_medusa.inference.longform.moving_window import Align, History, MovingWindow
 from espnet_medusa.inference.longform.recording import LongRecording, Passage, Row, RunningRecording
+from espnet_medusa.inference.longform.segment import Segment
 from espnet_medusa.inference.longform.window import (
     FRAMES_PER_S,
     Clock,
@@ -90,6 +92,15 @@ class WindowSteps:
     decoder: WindowDecoder
     options: LongFormOptions  # prompts, fallback and word times
 
+    def start(self, recording: LongRecording) -> RunningRecording:
+        """Return the state of a recording before its first passage."""
+        running = RunningRecording(recording.key, recording.duration_s, recording.language)
+        if recording.draft_text is not None:
+            decoder = self.decoder
+            parts = decoder.text, decoder.clock, decoder.prompt_tokens
+            running.drafts = WindowDrafts(recording.draft_text, *parts)
+        return running
+
     def check_language(self, running: RunningRecording) -> None:
         """Choose whether the language of each window is detected; raise InputError if it is not.
 
@@ -153,11 +164,18 @@ class WindowSteps:
                     raise decoded
                 segments = passage.window.take(window, *decoded)
                 passage.segments += segments
+                self._write_on(passage, segments)
                 if any(segment.tokens for segment in segments):
                     passage.recording.score += decoded[0].log_probability
             except Exception as error:  # also of word alignment
                 passage.recording.error = error
         share_seconds([passage.recording for passage in passages], started)
+
+    def _write_on(self, passage: Passage, segments: Sequence[Segment]) -> None:
+        """Continue the recording's draft text after the segments of a window."""
+        if passage.recording.drafts is not None:
+            tokens = [token for segment in segments for token in segment.tokens]
+            passage.recording.drafts.written(self.decoder.text.text_tokens(tokens))
 
     def _skip_silence(self, passage: Passage, window: Window | None) -> Window | None:
         """Return the window, moved past a long pause at its start; None if it has no new speech.
