@@ -93,7 +93,9 @@ def run(words: list[str], redirect: bool) -> None:
 
 def open_with_our_search(module: ModuleType) -> None:
     """Change the module that opens the models of the ``espnet`` command and ``espnet.load``."""
-    build = module.build_pretrained
+    build = getattr(module, "build_pretrained", None)
+    if build is None:  # ESPnet 202609 and 202610 have no such function
+        return
 
     @wraps(build)
     def build_pretrained(loader: type, model_tag: str, device: str, *words: str, **options):

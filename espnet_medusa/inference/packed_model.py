@@ -10,10 +10,10 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import espnet
 import torch
 import yaml
 
@@ -200,7 +200,7 @@ def pack_model(model: Mapping[str, Path], more: Sequence[Path], archive: Path) -
     for role, file in kinds[CONFIGS].items():
         add = partial(_add_path, config=role, names=names)
         map_paths(read_config(Path(file), "train the model again"), add)
-    meta = {**kinds, "espnet": espnet.__version__, "torch": str(torch.__version__)}
+    meta = {**kinds, "espnet": version("espnet"), "torch": str(torch.__version__)}
     staging = archive.with_name(f".{archive.name}.partial")
     try:
         with naming(archive), zipfile.ZipFile(staging, "w") as packed:

@@ -5,6 +5,7 @@ is tried first, because an ``espnet`` of 202511 may be installed next to a newer
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from inspect import signature
 from typing import Any
 
@@ -38,4 +39,6 @@ ScaledPositionalEncoding = _load(f"{_LAYERS}.embedding", "ScaledPositionalEncodi
 PROMPT_COUNTS = not hasattr(BeamSearch, "_primer_length")
 # Whether CTC can score over a window of frames: ``CTCPrefixScorer(..., window_margin)``.
 HAS_CTC_WINDOW = "window_margin" in signature(CTCPrefixScorer.__init__).parameters
+# ESPnet 202610's window is shorter in silences.
+SAME_CTC_WINDOW = HAS_CTC_WINDOW and version("espnet") >= "202611"
 add_sos_eos = _load(f"{_LAYERS}.add_sos_eos", "add_sos_eos")

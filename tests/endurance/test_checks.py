@@ -36,7 +36,7 @@ from espnet_medusa.data.kaldi.table import read_table
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.espnet.training.trainer import GRADIENTS
 from espnet_medusa.inference import s2t
-from espnet_medusa.networks.espnet_compat import HAS_CTC_WINDOW, LengthBonus
+from espnet_medusa.networks.espnet_compat import SAME_CTC_WINDOW, LengthBonus
 from espnet_medusa.recipes.kaldi.audio_writer import AudioOptions
 from espnet_medusa.recipes.kaldi.format import BAD_UTTERANCES, FormatOptions, format_data_dir
 
@@ -254,7 +254,7 @@ def test_a_few_cases_write_a_row(check, found, tmp_path, monkeypatch):
     assert row.command == f"{check.__name__}.py --cases 3 --seed 0"
 
 
-@pytest.mark.skipif(not HAS_CTC_WINDOW, reason="this ESPnet's CTC has no window")
+@pytest.mark.skipif(not SAME_CTC_WINDOW, reason="this ESPnet's CTC has no window")
 def test_a_search_without_the_window_is_a_mismatch(monkeypatch):
     search = random_windows.our_search
     assert random_windows.outcomes_of(23, None) == [EQUAL]

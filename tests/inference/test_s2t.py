@@ -21,7 +21,7 @@ from espnet_medusa.inference.journal import read_journal
 from espnet_medusa.inference.packed_model import pack_model
 from espnet_medusa.inference.s2t import S2TSpeech2Text, TimestampFilter
 from espnet_medusa.inference.st import STSpeech2Text
-from espnet_medusa.networks.espnet_compat import HAS_CTC_WINDOW
+from espnet_medusa.networks.espnet_compat import SAME_CTC_WINDOW
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_ctc_scores_over_a_window(tmp_path, seed):
     ours = [S2TSpeech2Text(**files, **options, **d, ctc_window_margin=2) for d in drafting]
     assert [model.search.strategy.window_margin for model in ours] == [2, 2]
     theirs = espnet.Speech2Text(**files, **options)
-    if not HAS_CTC_WINDOW:
+    if not SAME_CTC_WINDOW:
         return
     theirs.beam_search.part_scorers["ctc"].window_margin = 2
     for speech, condition in zip(*s2t.random_inputs(rng, 3), strict=True):
