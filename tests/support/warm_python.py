@@ -127,7 +127,7 @@ def warm_up() -> None:
     from espnet_medusa.recipes.scoring.alignment import align
 
     for module in walk_packages(espnet_medusa.__path__, "espnet_medusa."):
-        if not re.search(r"\.(bin|__main__)\b", module.name):  # commands, which run as `__main__`
+        if not re.search(r"\.(bin|espnet3|__main__)\b", module.name):  # commands
             importlib.import_module(module.name)
     align(["a"], ["b"])  # loads the compiled function
     for tokens in ("whisper_en", "whisper_multilingual"):
