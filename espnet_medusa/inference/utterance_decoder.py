@@ -98,8 +98,9 @@ class UtteranceDecoder:
     def _decode_batch(self, utterances: Sequence[Utterance]) -> list[Decoding]:
         languages = [utterance.language for utterance in utterances]
         texts = [utterance.draft_text for utterance in utterances]
+        drafts = {"draft_texts": texts} if any(texts) else {}  # translation has no such argument
         speeches = [utterance.speech for utterance in utterances]
-        return self.speech2text.decode(speeches, languages, texts)
+        return self.speech2text.decode(speeches, languages, **drafts)
 
     def _read(
         self,

@@ -41,7 +41,9 @@ def test_a_list_is_one_batch_with_the_sum_of_its_statistics(tmp_path, monkeypatc
         calls = max(calls, model.statistics.decoder_calls)
     sizes, search = [], Search.__call__
     monkeypatch.setattr(
-        Search, "__call__", lambda self, *rest: sizes.append(len(rest[0])) or search(self, *rest)
+        Search,
+        "__call__",
+        lambda self, *rest, **more: sizes.append(len(rest[0])) or search(self, *rest, **more),
     )
     model(given)
     assert sizes == [3], "one search over the whole list"

@@ -5,6 +5,7 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from cases import cases
@@ -67,7 +68,7 @@ def test_heads_draft_and_the_text_is_the_same(case, caplog, tmp_path, monkeypatc
 def test_bad_arrays_and_arguments_are_refused(case):
     model = Speech2Text.from_pretrained(str(case[0]), heads="none", **SHORT)
     for speech, message in (
-        (noise(0)[:, None], r"has shape \(\d+, 1\); allowed: \(samples,\), one channel"),
+        (np.stack(2 * [noise(0)], 1), r"has shape \(\d+, 2\); allowed: \(samples,\)"),
         ((noise(0) * 32767).astype("int16"), "speech: torch.int16; allowed: floats"),
         ("a.flac", "speech: 'a.flac'; allowed: samples; for files: espnet_medusa.transcribe"),
         (Path("a.flac"), "speech: 'a.flac'; allowed: samples"),
@@ -123,9 +124,9 @@ def test_heads_of_the_package_are_attached_to_their_own_whisper(case, tmp_path, 
     trained = open_whisper_model(str(whisper), "cpu", shipped=shipped)
     options = Speech2Text(trained=trained, **SHORT, draft_depth=5).model.options
     assert (options.draft_depth, options.draft_vocab_size) == (5, 30)
-    for language, depth in (("de", 2), ("detect", 2), ("fr", 0)):  # the card has en and de
+    for language, drafter in (("de", None), ("detect", None), ("fr", "text")):  # the card's: en, de
         options = Speech2Text(trained=trained, **SHORT, language=language).model.options
-        assert options.draft_depth == depth
+        assert (options.drafter, options.draft_depth) == (drafter, 2 if drafter is None else None)
     other = save_whisper_of_bytes(tmp_path / "other", seed=0)
     caplog.set_level("INFO", "espnet_medusa")
     trained = open_whisper_model(str(other), "cpu", shipped=shipped)
