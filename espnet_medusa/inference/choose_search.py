@@ -46,7 +46,8 @@ def with_search(
     open_draft_model = None if options.draft_model is None else DraftModelOnDemand(model)
     sources = draft_sources(model, open_draft_model)
     parts = network.decoder, espnet, full_scorers(espnet), sources
-    search = build_search(options, *parts, model.writer.nbest)
+    times = range(0) if model.prompts is None else model.prompts.tokens.times
+    search = build_search(options, *parts, model.writer.nbest, times)
     logger.info(
         f"{type(search.strategy).__name__}, drafts: {search.planner.shape}; "
         f"{Processor.of(model.device).value}, decoder: {search.decoder.precision}, "
@@ -63,17 +64,19 @@ def build_search(
     full: Mapping[str, Any],
     sources: DraftSources,
     nbest: int,
+    times: range = range(0),
 ) -> Search:
     """Build a greedy search, or a beam search with the scorers of ESPnet's search.
 
-    ``decoder`` is the model's; ``full`` has the scorers of ``full_scorers`` or replacements. Raise
-    InputError if the model does not support the options.
+    ``decoder`` is the model's; ``full`` has the scorers of ``full_scorers`` or replacements;
+    ``times`` are the ids of timestamps. Raise InputError if the model does not support the options.
     """
     model = SearchModel(
         build_runtime(searchable(decoder), options.decoder_precision),
         *(len(espnet.token_list), espnet.eos, next(decoder.parameters()).device),
         sources=sources,
         other_ends=tuple(getattr(decoder, "end_tokens", ())),
+        times=times,
     )
     if options.search == GREEDY:
         return build_greedy(options, model)

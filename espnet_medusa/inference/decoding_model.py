@@ -12,16 +12,19 @@ from espnet_medusa.data.threads import one_at_a_time
 from espnet_medusa.decoding.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.decoding.search.drafters import DraftSources, hide_tokens
 from espnet_medusa.decoding.search.search import Search
-from espnet_medusa.decoding.search.search_options import CTC_MODEL, LengthLimits
+from espnet_medusa.decoding.search.search_options import CTC_MODEL, WITH_TEXT, LengthLimits
 from espnet_medusa.decoding.tree.proposer import DraftInput, Proposer
 from espnet_medusa.inference.audio_batch import AudioBatch, AudioLimits, Encoded, SpeechEncoder
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.decoding import Speech, TextWriter
 from espnet_medusa.inference.draft_model import DraftModel, open_draft_model
+from espnet_medusa.inference.draft_text import DraftText, plain_text
 from espnet_medusa.inference.experiment import TrainedModel
 from espnet_medusa.inference.whisper_prompts import WhisperPrompts
 from espnet_medusa.networks.espnet_transformer import searchable
 from espnet_medusa.networks.unit_ctc import UnitCTC
+from espnet_medusa.networks.whisper.tokens import hugging_face_tokenizer
+from espnet_medusa.networks.whisper.transcript import encode_transcript
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,37 @@ class DecodingModel:
             return [*map(DraftInput, unpadded, prompts)]
         rows = zip(inputs, unpadded, strict=True)
         return [replace(row, main_encoder_out=encoder_out) for row, encoder_out in rows]
+
+    def encode_draft_texts(
+        self, texts: Sequence[DraftText | None]
+    ) -> list[list[int] | None] | None:
+        """Return the tokens of draft texts; None: there are none.
+
+        Raise InputError if there are any, and the search or the options do not use them.
+        """
+        if not any(text is not None for text in texts):
+            return None
+        self.check_draft_texts()
+        return [None if text is None else self.encode_text(plain_text(text)) for text in texts]
+
+    def check_draft_texts(self) -> None:
+        """Raise InputError if the search or the options do not use draft texts."""
+        options, writer = self.options, self.writer
+        if self.search is None or writer.tokenizer is None:
+            lacks = "search of its own" if self.search is None else "tokenizer"
+            raise InputError(f"draft_texts: this model has no {lacks}; leave them out")
+        if self.search.text_planner is None and options.draft_depth != 0:
+            reason = f"drafter: {options.drafter}; allowed: {', '.join(WITH_TEXT)}, or none"
+            if options.drafts_text:
+                reason = "acceptance: threshold and medusa_choices do not use them"
+            raise InputError(f"draft_texts: {reason}")
+
+    def encode_text(self, text: str) -> list[int]:
+        """Return the tokens of a text, as the decoder writes it."""
+        tokenizer, converter = self.writer.tokenizer, self.writer.converter
+        if self.prompts is None:
+            return converter.tokens2ids(tokenizer.text2tokens(text))
+        return encode_transcript(hugging_face_tokenizer(converter), text)
 
     def with_draft_model(self, draft_model: DraftModel | None) -> DecodingModel:
         """Add a draft model; audio must then fit in the windows of both models."""

@@ -42,6 +42,7 @@ from espnet_medusa.inference.decoding import (
     open_tokenizer,
 )
 from espnet_medusa.inference.decoding_model import DecodingModel
+from espnet_medusa.inference.draft_text import DraftText
 from espnet_medusa.inference.experiment import (
     NoInitialization,
     TrainedModel,
@@ -233,13 +234,18 @@ class Speech2Text(ESPnetSpeech2Text):
 
     @torch.no_grad()
     def decode(
-        self, speeches: Sequence[Speech], languages: Sequence[str | None] | None = None
+        self,
+        speeches: Sequence[Speech],
+        languages: Sequence[str | None] | None = None,
+        draft_texts: Sequence[DraftText | None] | None = None,
     ) -> list[Decoding]:
         """Decode several utterances together; each accepts its own number of tokens per call.
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
             languages: U language codes for Whisper's prompts; None: that of the options.
+            draft_texts: U texts that may be right, such as earlier results; they save decoder
+                calls and do not change the results of exact searches. None: no text.
 
         Returns:
             U results, in order. Each has an equal share of the total seconds.
@@ -248,10 +254,12 @@ class Speech2Text(ESPnetSpeech2Text):
             InputError: An utterance cannot be decoded, or a language is unknown.
         """
         model = self.model
-        if languages is None:
-            languages = [None] * len(speeches)
-        if len(languages) != len(speeches):
-            raise InputError(f"languages: {len(languages)}; allowed: {len(speeches)}, one each")
+        given = {"languages": languages, "draft_texts": draft_texts}
+        languages, draft_texts = (values or [None] * len(speeches) for values in given.values())
+        for name, values in given.items():
+            if values is not None and len(values) != len(speeches):
+                raise InputError(f"{name}: {len(values)}; allowed: {len(speeches)}, one each")
+        texts = model.encode_draft_texts(draft_texts)
         if not len(speeches):
             return []
         if model.search is None:
@@ -261,7 +269,8 @@ class Speech2Text(ESPnetSpeech2Text):
         encoder_out, frames = model.encode(audio)
         prompts = model.make_prompts(encoder_out, frames, languages)
         inputs = model.draft_inputs(audio, prompts.tolist())
-        states = model.search(encoder_out, frames, prompts, model.limits, inputs)
+        parts = prompts, model.limits, inputs
+        states = model.search(encoder_out, frames, *parts, draft_texts=texts)
         scorers = model.search.strategy.scoring.names
         decodings = []
         for state, prompt in zip(states, prompts.tolist(), strict=True):

@@ -2,40 +2,14 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
 from espnet_medusa.data.vocabulary.mapping import BEFORE_WORD
 from espnet_medusa.data.vocabulary.vocabulary import Vocabulary
+from espnet_medusa.decoding.draft.alignment import NONE, DraftHypothesis
 
 ALTERNATIVES = 3  # tokens with a CTC probability per place
-NONE = -1  # no token
-
-
-class CTCHypothesis(NamedTuple):
-    """A hypothesis of L symbols: tokens of the decoder, or bytes."""
-
-    symbols: torch.Tensor  # (L,) token ids, or bytes
-    # (L + 1, K) tokens that may follow the first 0 to L symbols, padded with ``NONE``. The first
-    # one is the hypothesis's; after all symbols it is the end token.
-    tokens: torch.Tensor
-    probabilities: torch.Tensor  # (L + 1, K) of these tokens
-    following: torch.Tensor  # (L + 1,) number of symbols up to the end of the next token
-
-    def path(self) -> list[tuple[int, float]]:
-        """Return the hypothesis's tokens and log-probabilities, with the end token.
-
-        The list ends early if no decoder token starts at a place.
-        """
-        best, log_probs = self.tokens[:, 0].tolist(), self.probabilities[:, 0].log().tolist()
-        path, place, following = [], 0, self.following.tolist()
-        while best[place] != NONE:
-            path.append((best[place], log_probs[place]))
-            if place == len(self.symbols):
-                break
-            place = following[place]
-        return path
 
 
 def frame_entropies(log_probs: torch.Tensor) -> torch.Tensor:
@@ -73,11 +47,11 @@ class Retokenization:
         return tuple(place or (NONE, 1) for place in places)
 
 
-def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypothesis:
+def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> DraftHypothesis:
     """Return the greedy hypothesis of (S, V) over decoder tokens: repeats merged, no blanks."""
     tokens, probabilities, end_probability = _greedy_tokens(log_probs, [blank, eos])
     places = torch.arange(len(tokens) + 1, device=tokens.device)
-    return CTCHypothesis(
+    return DraftHypothesis(
         tokens[:, 0],
         _append(tokens, eos, NONE),
         _append(probabilities, end_probability, 0.0),
@@ -87,7 +61,7 @@ def greedy_hypothesis(log_probs: torch.Tensor, blank: int, eos: int) -> CTCHypot
 
 def retokenized_hypothesis(
     log_probs: torch.Tensor, eos: int, retokenization: Retokenization
-) -> CTCHypothesis:
+) -> DraftHypothesis:
     """Return the greedy hypothesis of a branch (S, N + 1) over other units, as bytes.
 
     A draft can continue at any byte of a word.
@@ -105,7 +79,7 @@ def retokenized_hypothesis(
     following = torch.arange(len(text)) + sizes
     shares = (log_sums[following] - log_sums[:-1]).exp().float()
     device, end = log_probs.device, torch.tensor([len(text)])
-    return CTCHypothesis(
+    return DraftHypothesis(
         torch.tensor([*text], dtype=torch.long, device=device),
         _append(tokens[:, None].to(device), eos, NONE),
         _append(shares[:, None].to(device), end_probability, 0.0),

@@ -1,6 +1,6 @@
 """Build searches from decode options and a model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -20,6 +20,7 @@ from espnet_medusa.decoding.search.search_options import (
     ACCEPTANCE,
     FIXED,
     GREEDY,
+    TEXT,
     THRESHOLD,
     SearchOptions,
 )
@@ -46,6 +47,7 @@ class SearchModel:
     scorers: Scorers = DECODER_ALONE  # of beam search
     sources: drafters.DraftSources = drafters.NO_SOURCES  # of drafts other than heads
     other_ends: tuple[int, ...] = ()  # tokens that end a text like ``eos``
+    times: range = range(0)  # token ids of timestamps
 
     def constraints(self, options: SearchOptions) -> Constraints:
         """Build the constraints; errors as ``build_constraints``."""
@@ -64,6 +66,8 @@ def draft_shape(
     most = 0 if proposer is None else proposer.max_steps
     choices = tuple(options.medusa_choices)[1:] if options.medusa_choices else None
     depth, name = options.draft_depth, "draft_depth"
+    if proposer is None and options.drafter == TEXT:
+        depth = 0
     if choices is not None:
         depth, name = len(choices), "medusa_choices: depth"
     if depth is None:
@@ -96,6 +100,23 @@ def draft_shape(
     )
 
 
+def with_text_drafts(search: Search, options: SearchOptions, model: SearchModel) -> Search:
+    """Add a planner for utterances that have a draft text, unless the options exclude it."""
+    planner, greedy = search.planner, options.search == GREEDY
+    excluded = options.acceptance == THRESHOLD or options.medusa_choices
+    if excluded or not options.drafts_text:
+        return search
+    parts = model.vocab_size, model.eos, model.times
+    proposer = drafters.text_drafter(planner.proposer, planner.shape.depth, *parts)
+    depth = options.draft_depth if options.drafter == TEXT else None
+    if depth is None:
+        depth = max(drafters.default_depth(proposer, model.decoder, greedy), planner.shape.depth)
+    options = replace(options, draft_depth=depth)
+    shape = draft_shape(options, model.decoder, proposer, planner.shape.width)
+    search.text_planner = type(planner)(planner.strategy, proposer, shape)
+    return search
+
+
 def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
     """Build greedy search; raise InputError if the model lacks the drafter or a CTC branch."""
     decoder, vocab_size, eos = model.decoder, model.vocab_size, model.eos
@@ -104,7 +125,8 @@ def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
     shape = draft_shape(options, decoder, proposer, width=1)
     rule = build_rule(options)
     if not options.ctc_thresholds:
-        return greedy_search(decoder, rule, constraints, proposer, shape)
+        search = greedy_search(decoder, rule, constraints, proposer, shape)
+        return with_text_drafts(search, options, model)
     if model.sources.ctc is None:
         name, value = next(iter(options.ctc_thresholds.items()))
         raise InputError(
@@ -112,7 +134,8 @@ def build_greedy(options: SearchOptions, model: SearchModel) -> Search:
         )
     ctc = drafters.build_ctc(model.sources, vocab_size, eos)
     strategy = CTCFirstStrategy(rule, constraints, decoder.best_tokens, ctc, options)
-    return Search(decoder, CTCFirstPlanner(strategy, proposer, shape))
+    search = Search(decoder, CTCFirstPlanner(strategy, proposer, shape))
+    return with_text_drafts(search, options, model)
 
 
 def build_beam(
@@ -145,6 +168,7 @@ def build_beam(
         parts = decoder, constraints, proposer, options.threshold, beam_size, shape.depth
         return threshold_beam_search(*parts, normalize_length, nbest)
     if options.is_patient:
-        return patient_beam_search(decoder, beam_size, constraints, proposer, shape, options, nbest)
+        parts = decoder, beam_size, constraints, proposer, shape, options, nbest
+        return with_text_drafts(patient_beam_search(*parts), options, model)
     parts = decoder, model.scorers, beam_size, constraints, proposer, shape
-    return beam_search(*parts, normalize_length, nbest)
+    return with_text_drafts(beam_search(*parts, normalize_length, nbest), options, model)

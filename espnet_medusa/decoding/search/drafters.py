@@ -7,20 +7,30 @@ from dataclasses import dataclass
 import torch
 
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.draft.cascade import CascadeProposer
 from espnet_medusa.decoding.draft.ctc import CTCProposer
 from espnet_medusa.decoding.draft.ctc_hypothesis import Retokenization
 from espnet_medusa.decoding.draft.mixed import MixedProposer
 from espnet_medusa.decoding.draft.model import DraftModelProposer
-from espnet_medusa.decoding.search.search_options import CTC, HEADS, MODEL, THRESHOLD, SearchOptions
+from espnet_medusa.decoding.draft.text import HypothesisProposer, TextProposer
+from espnet_medusa.decoding.search.search_options import (
+    CTC,
+    HEADS,
+    MODEL,
+    TEXT,
+    THRESHOLD,
+    SearchOptions,
+)
 from espnet_medusa.decoding.tree.proposer import Proposer
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 
 logger = logging.getLogger(__name__)
 
 MODEL_DEPTH = 5  # each step is a call of the draft model
-CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15  # a step of beam search has several nodes to evaluate
+# Of CTC and of a text. A step of beam search has several nodes to evaluate.
+CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15
 CTC_BEAM_BUDGET = 60
-WITH_CTC = CTCProposer | MixedProposer
+WITH_CTC = HypothesisProposer | MixedProposer | CascadeProposer
 LOOKAHEAD_DEPTH = 15  # minimum default of draft_depth with a lookahead, if max_steps allows it
 
 
@@ -44,8 +54,13 @@ NO_SOURCES = DraftSources()
 def build_proposer(
     options: SearchOptions, decoder: TreeDecoder, vocab_size: int, eos: int, sources: DraftSources
 ) -> Proposer | None:
-    """Build the drafter, or None without drafts. Raise InputError if the model lacks a part."""
-    drafter = options.drafter
+    """Build the drafter without a text, or None without drafts.
+
+    Raise InputError if the model lacks a part.
+    """
+    drafter = options.after_text
+    if drafter == TEXT:
+        return None
     if drafter is None:
         drafter = MODEL if sources.model is not None and not decoder.num_heads else HEADS
     names = drafter.split("+")
@@ -64,13 +79,13 @@ def build_proposer(
         main = decoder.proposer(vocabulary, options.draft_precision, verified)
         if main is None and options.drafter is not None:
             raise InputError(
-                f"drafter: {drafter}; this model has no heads; {_allowed(sources, decoder)}"
+                f"drafter: {options.drafter}; this model has no heads; {_allowed(sources, decoder)}"
             )
     if MODEL in names:
         if sources.model is None:
             raise InputError(
-                f"drafter: {drafter} needs draft_model: an experiment folder of ESPnet or a "
-                "Whisper model"
+                f"drafter: {options.drafter} needs draft_model: an experiment folder of ESPnet or "
+                "a Whisper model"
             )
         if options.draft_vocab_size is not None:
             raise InputError(
@@ -82,7 +97,7 @@ def build_proposer(
         return main
     if sources.ctc is None:
         raise InputError(
-            f"drafter: {drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
+            f"drafter: {options.drafter}; this model has no CTC branch (model_conf.ctc_weight: 0); "
             f"{_allowed(sources, decoder)}"
         )
     ctc = build_ctc(sources, vocab_size, eos, vocabulary)
@@ -97,6 +112,15 @@ def build_ctc(
     return CTCProposer(sources.ctc, vocab_size, eos, sources.blank, vocabulary, retokenization)
 
 
+def text_drafter(
+    proposer: Proposer | None, depth: int, vocab_size: int, eos: int, times: range
+) -> Proposer:
+    """Return the drafter of given texts, followed by ``proposer``, if any, of at most ``depth``."""
+    vocabulary = None if proposer is None else proposer.vocabulary
+    text = TextProposer(vocab_size, eos, vocabulary, times)
+    return text if proposer is None else CascadeProposer(text, proposer, depth)
+
+
 def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
     """Return a list of the drafters of this model, for error messages."""
     names = [HEADS] if decoder.num_heads else []
@@ -106,6 +130,8 @@ def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
 
 def default_depth(proposer: Proposer | None, decoder: TreeDecoder, greedy: bool) -> int:
     """Return the default of ``draft_depth`` for a drafter."""
+    if proposer is None:
+        return 0
     main = proposer.second if isinstance(proposer, MixedProposer) else proposer
     if isinstance(main, DraftModelProposer):
         return MODEL_DEPTH

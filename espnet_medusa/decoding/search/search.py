@@ -31,8 +31,11 @@ class Search:
     The planner's strategy determines the search: greedy, beam, sampling, ...
     """
 
-    def __init__(self, decoder: TreeDecoder, planner: StepPlanner):
+    def __init__(
+        self, decoder: TreeDecoder, planner: StepPlanner, text_planner: StepPlanner | None = None
+    ):
         self.decoder, self.planner = decoder, planner
+        self.text_planner = text_planner  # if an utterance has a draft text; None: texts are unused
 
     @property
     def strategy(self) -> Strategy:
@@ -47,6 +50,7 @@ class Search:
         limits: LengthLimits | Sequence[LengthLimits] = AS_MANY_AS_FRAMES,
         draft_inputs: Sequence[DraftInput] | None = None,
         probed: Sequence[ProbedToken] | None = None,
+        draft_texts: Sequence[Sequence[int] | None] | None = None,
     ) -> list[SearchState]:
         """Decode U utterances; return states with sorted ``n_best`` lists, best first.
 
@@ -59,6 +63,7 @@ class Search:
             limits: Of each utterance, or of all.
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
             probed: U tokens whose probabilities the search sets, or None.
+            draft_texts: U lists of tokens that draft; None: no text.
         """
         if isinstance(limits, LengthLimits):
             limits = [limits] * len(encoder_out)
@@ -66,6 +71,9 @@ class Search:
         if draft_inputs is None:
             parts = zip(encoder_out, sizes, prompts, strict=True)
             draft_inputs = [DraftInput(row[:size], tokens) for row, size, tokens in parts]
+        if draft_texts is not None:
+            texts = zip(draft_inputs, draft_texts, strict=True)
+            draft_inputs = [replace(one, text=text) for one, text in texts]
         states = [
             self._begin(encoder_out[row, : sizes[row]], frames, prompt[row], limits[row])
             for row, frames in enumerate(frame_counts(encoder_out_lens).tolist())
@@ -99,6 +107,8 @@ class Search:
     ) -> None:
         """Run the search loop on U initial states until all utterances are done."""
         decoder, planner, started = self.decoder, self.planner, time.perf_counter()
+        if self.text_planner and any(one.text is not None for one in draft_inputs):
+            planner = self.text_planner
         tree_state = decoder.start(
             encoder_out, encoder_out_lens, with_heads=planner.needs_head_input
         )

@@ -17,9 +17,11 @@ from espnet_medusa.data.options import (
 BEAM, GREEDY = "beam", "greedy"
 EXACT, TYPICAL, TOP_M, THRESHOLD = "exact", "typical", "top_m", "threshold"
 RULES = (EXACT, TYPICAL, TOP_M, THRESHOLD)
-HEADS, CTC, MODEL = "heads", "ctc", "model"
+HEADS, CTC, MODEL, TEXT = "heads", "ctc", "model", "text"
 CTC_HEADS, CTC_MODEL = f"{CTC}+{HEADS}", f"{CTC}+{MODEL}"
-DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL)
+TEXT_FIRST = f"{TEXT}+"  # a text drafts first, where it goes on
+WITH_TEXT = (TEXT, *(TEXT_FIRST + name for name in (HEADS, CTC, MODEL)))
+DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL, *WITH_TEXT)
 FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
 LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
 CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
@@ -44,8 +46,9 @@ class SearchOptions:
     )
     drafter: str | None = option(
         None,
-        "heads, ctc (the model's CTC branch), model (draft_model), ctc+heads or ctc+model; "
-        "none: heads if the model has any, else the draft model",
+        "heads, ctc (the model's CTC branch), model (draft_model), ctc+heads, ctc+model; text (a "
+        "given draft text), text+heads, text+ctc, text+model; none: heads if the model has any, "
+        "else the draft model, after a draft text if there is one",
         group=DRAFTS,
     )
     ctc_draft_share: float = option(
@@ -60,7 +63,8 @@ class SearchOptions:
     draft_depth: int | None = option(
         None,
         "tokens drafted per call (maximum with a lookahead); none: draft_conf or one per head, "
-        "draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads allow it; 0: without drafts",
+        "draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads allow it; a text that drafts "
+        "before another drafter: at least as for CTC; 0: without drafts",
         group=DRAFTS,
     )
     draft_width: int | None = option(
@@ -170,6 +174,16 @@ class SearchOptions:
     )
 
     @property
+    def after_text(self) -> str | None:
+        """The drafter without a text, or after it; ``text``: none."""
+        return None if self.drafter is None else self.drafter.removeprefix(TEXT_FIRST)
+
+    @property
+    def drafts_text(self) -> bool:
+        """Whether a given text drafts."""
+        return self.drafter in (None, *WITH_TEXT) and self.draft_depth != 0
+
+    @property
     def ctc_thresholds(self) -> dict[str, float]:
         """The CTC thresholds that are set, by option name."""
         return {n: value for n in CTC_THRESHOLDS if (value := getattr(self, n)) is not None}
@@ -201,6 +215,9 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
     _check_ctc_first(options)
     _check_patience(options, beam_size)
     _check_choices(options)
+    for name, value in {"acceptance": THRESHOLD, "medusa_choices": options.medusa_choices}.items():
+        if options.drafter in WITH_TEXT and value and getattr(options, name) == value:
+            raise _refusal(options, name, f" with drafter: {options.drafter}: omit it")
 
 
 def _refusal(options: SearchOptions, name: str, allowed: str) -> InputError:
@@ -345,18 +362,18 @@ def with_draft_defaults(
 ) -> Options:
     """Set unset options to the model's draft defaults; errors as ``read_draft_conf``.
 
-    The defaults are for verified drafts of heads. With another drafter, the threshold rule or a
-    fixed tree, the options are returned unchanged. ``language``: the code of all utterances,
-    or None.
+    The defaults are for verified drafts of heads, also after a text. With another drafter, the
+    threshold rule or a fixed tree, the options are returned unchanged. ``language``: the code of
+    all utterances, or None; heads that are not trained on it do not draft.
     """
     defaults = read_draft_conf(draft_conf).get(options.search)
-    by_heads = options.drafter in (None, HEADS) and options.acceptance != THRESHOLD
+    by_heads = options.after_text in (None, HEADS) and options.acceptance != THRESHOLD
     if defaults is None or not by_heads or options.medusa_choices:
         return options
     known = defaults.languages
     if options.draft_depth is None and known and language not in (None, *known):
-        logger.info(f"without drafts: the heads are trained on {', '.join(known)}, not {language}")
-        return replace(options, draft_depth=0)
+        logger.info(f"no heads draft: they are trained on {', '.join(known)}, not {language}")
+        return replace(options, drafter=TEXT)
     names = ["draft_depth", "draft_width", "draft_vocab_size"]
     if options.draft_depth is None:  # a given depth is drafted whatever its probability
         names.append("draft_min_probability")

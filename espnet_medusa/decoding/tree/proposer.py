@@ -43,7 +43,7 @@ def _join(part: torch.Tensor | list | States, other: Any) -> Any:
 
 @dataclass(frozen=True)
 class DraftInput:
-    """An utterance as input of a draft model or of CTC."""
+    """An utterance as input of a draft model, of CTC or of a given text."""
 
     encoder_out: torch.Tensor  # (S, D), of the draft model, or of the main model if there is none
     prompt: list[int]  # P prompt tokens
@@ -51,6 +51,7 @@ class DraftInput:
     # (S', D') output of the main model's encoder, for CTC; None: ``encoder_out``.
     main_encoder_out: torch.Tensor | None = None
     ctc_hypothesis: Any = None  # the CTC branch's hypothesis, if it has been computed already
+    text: Sequence[int] | None = None  # tokens of the main model that may be right; None: unknown
 
     @property
     def ctc_input(self) -> torch.Tensor:
@@ -97,6 +98,10 @@ class Proposer(ABC):
     def early(self) -> Proposer | None:
         """The part of this proposer that can draft before the first decoder call; None: no part."""
         return None if self.needs_head_input else self
+
+    def drafts(self, root: Prefix) -> bool:
+        """Return whether it can draft for the utterance of ``root``."""
+        return True
 
     @abstractmethod
     def start(self, prefixes: Sequence[Prefix]) -> States:

@@ -20,7 +20,7 @@ class TranscriptText:
 
     def encode(self, text: str) -> list[int]:
         """Tokenize a text that precedes a transcript."""
-        return self.tokenizer(" " + text.strip(), add_special_tokens=False)["input_ids"]
+        return encode_transcript(self.tokenizer, text)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens without timestamps."""
@@ -30,6 +30,12 @@ class TranscriptText:
     def text_tokens(self, tokens: Sequence[int]) -> list[int]:
         """Return the tokens without special tokens and timestamps."""
         return [token for token in tokens if token not in self.tokens.symbols]
+
+
+def encode_transcript(tokenizer: Any, text: str) -> list[int]:
+    """Tokenize a text as Whisper writes it, with a space before it; nothing for no text."""
+    text = text.strip()
+    return tokenizer(f" {text}", add_special_tokens=False)["input_ids"] if text else []
 
 
 def split_words(

@@ -23,7 +23,8 @@ from scripted import (
 from searches import PROMPT, decode, decode_exactly
 from tiny import EOS, VOCAB_SIZE, random_encoder_out, shared_decoder
 
-from espnet_medusa.decoding.draft.ctc import CTCProposer, advance_rows
+from espnet_medusa.decoding.draft.alignment import advance_rows
+from espnet_medusa.decoding.draft.ctc import CTCProposer
 from espnet_medusa.decoding.draft.mixed import MixedProposer
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape

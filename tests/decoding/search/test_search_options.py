@@ -44,11 +44,16 @@ def test_default_minimum_probability_of_heads(given, expected):
     assert options.draft_min_probability == expected
 
 
-@cases(("en", {}, 3), (None, {}, 3), ("de", {}, 0), ("de", {"draft_depth": 2}, 2))
-def test_heads_do_not_draft_in_other_languages_by_default(language, given, depth):
+@cases(
+    ("en", {}, None, 3),
+    (None, {}, None, 3),
+    ("de", {}, "text", None),  # only a given text drafts
+    ("de", {"draft_depth": 2}, None, 2),
+)
+def test_heads_do_not_draft_in_other_languages_by_default(language, given, drafter, depth):
     conf = {"greedy": {**CONF["greedy"], "languages": ["en"]}}
     options = with_draft_defaults(SearchOptions(search="greedy", **given), conf, language)
-    assert options.draft_depth == depth
+    assert (options.drafter, options.draft_depth) == (drafter, depth)
 
 
 @combinations(conf=[None, {}, {"beam": {"draft_width": 2}}])

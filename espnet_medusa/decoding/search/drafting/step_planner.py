@@ -82,7 +82,8 @@ class StepPlanner:
             state.draft = draft
         if steps is not None:
             self.proposer.keep([h.prefix for state in states for h in state.running])
-            steps.run([state for state in states if state.draft.beam])
+            drafts = steps.proposer.drafts
+            steps.run([state for state in states if state.draft.beam and drafts(state.root)])
             count_cost(self.proposer, states)
         for state in states:
             self._apply_budget(state)
