@@ -30,6 +30,11 @@ class LiveWord:
     probability: float = math.nan  # mean over its tokens; NaN: its times are estimated
 
     @property
+    def is_mark(self) -> bool:
+        """Whether it is punctuation, which belongs to the word before it."""
+        return not any(map(str.isalnum, self.text))
+
+    @property
     def is_timed(self) -> bool:
         return not math.isnan(self.probability)
 
@@ -67,11 +72,14 @@ def agreed(hypotheses: Sequence[Sequence[LiveWord]]) -> int:
 
 
 def attended(words: Sequence[LiveWord], before_s: float) -> int:
-    """Return the number of words at the start whose attention ends before a time.
+    """Return the number of words at the start that end before a time, with their punctuation.
 
     AlignAtt: Papi et al., arXiv 2305.11408.
     """
-    return sum(1 for _ in takewhile(lambda word: word.end_s <= before_s, words))
+    count = sum(1 for _ in takewhile(lambda word: word.end_s <= before_s, words))
+    while 0 < count < len(words) and words[count].is_mark:
+        count += 1
+    return count
 
 
 def whole(words: Sequence[LiveWord]) -> int:
@@ -119,6 +127,7 @@ def choose_cut(words: Sequence[LiveWord], after_s: float, most_tokens: int) -> t
     """
     sizes = [*accumulate((len(word.tokens) for word in reversed(words)), initial=0)][::-1]
     places = [place for place in range(1, len(words)) if sizes[place] <= most_tokens]
+    places = [place for place in places if not words[place].is_mark]
     if not places:
         all_leave = bool(words) and sizes[0] > most_tokens
         return (len(words), words[-1].end_s) if all_leave else (0, 0.0)
@@ -129,9 +138,7 @@ def choose_cut(words: Sequence[LiveWord], after_s: float, most_tokens: int) -> t
         ends_sentence = before.text.strip()[-1:] in {*SENTENCE_ENDS}
         return ends_sentence, after.start_s - before.end_s
 
-    # Not between a word and its punctuation.
-    inner = [place for place in places if words[place].text[:1].isspace()]
-    chosen = max(inner or places, key=goodness)
+    chosen = max(places, key=goodness)
     return chosen, (words[chosen - 1].end_s + words[chosen].start_s) / 2
 
 
