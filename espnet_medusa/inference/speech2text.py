@@ -353,7 +353,10 @@ class Speech2Text(ESPnetSpeech2Text):
         live = build_options(LiveOptions, of_live, "live")
         check_live(long_form)
         windows = WhisperWindows(self.model, replace(long_form, word_timestamps=True))
-        return LiveTranscriber(windows, long_form, live, language)
+        transcriber = LiveTranscriber(windows, long_form, live, language)
+        if transcriber.language is not None:  # raises for an unknown one, before there is audio
+            self.whisper.tokens.prompt(transcriber.language, self.whisper.task)
+        return transcriber
 
 
 def _whisper_prompts(

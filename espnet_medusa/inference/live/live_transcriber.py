@@ -17,7 +17,7 @@ import numpy as np
 from espnet_medusa.data.audio.voice_activity import MARGIN_S, RATE_HZ
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.inference.live.live_audio import LiveAudio
-from espnet_medusa.inference.live.live_options import ATTENTION, LiveOptions
+from espnet_medusa.inference.live.live_options import AGREEMENT, ATTENTION, LiveOptions
 from espnet_medusa.inference.live.live_words import (
     GAP_S,
     LiveUpdate,
@@ -165,7 +165,8 @@ class LiveTranscriber:
             self.words or self._tentative
         )
         is_pause = pause_s >= self.live.pause_seconds and audio.speech is not None
-        count = self._count_confirmed(end_s, last, is_pause or lacks, full, speech_s)
+        pause_s = pause_s if is_pause else 0.0
+        count = self._count_confirmed(end_s, last, pause_s, lacks, full, speech_s)
         new = self._confirm(count)
         left = self._shorten(end_s, ends_s, last, lacks, is_pause, full)
         return new, left
@@ -215,21 +216,24 @@ class LiveTranscriber:
         return most is not None and compression_ratio(text) > most
 
     def _count_confirmed(
-        self, end_s: float, last: bool, ended: bool, full: bool, speech_s: float
+        self, end_s: float, last: bool, pause_s: float, lacks: bool, full: bool, speech_s: float
     ) -> int:
         """Return how many of the tentative words are confirmed."""
-        words, live = self._tentative, self.live
+        words, live, is_pause = self._tentative, self.live, pause_s > 0
         if last:
             return len(words)
         most = whole(words)
-        if ended:
+        if pause_s >= GAP_S or lacks:
             return most
+        # In a short pause the sentence may go on: its last mark is not confirmed.
+        if is_pause:
+            return most - (most > 0 and words[most - 1].is_mark)
         if live.live_policy == ATTENTION:
             self._align()
-            count = attended(self._tentative, end_s - live.live_margin)
-        else:
+        count = attended(self._tentative, end_s - live.live_margin)
+        if live.live_policy == AGREEMENT:
             enough = len(self.hypotheses) == live.live_agreement
-            count = agreed(self.hypotheses) if enough else 0
+            count = min(count, agreed(self.hypotheses)) if enough else 0
         if not self.language_known and speech_s < LANGUAGE_S:
             count = 0
         if full and not count and not self.words and words:
