@@ -102,7 +102,11 @@ class ScriptedDecoder:
         start_s, end_s = encoded.seek / 100, (encoded.seek + encoded.frames) / 100
         ((row),) = rows
         self.rows.append((start_s, end_s, row))
-        words, prefix, whole = self._within(start_s, end_s), TEXT.decode(row.prefix), self.stream.text
+        words, prefix, whole = (
+            self._within(start_s, end_s),
+            TEXT.decode(row.prefix),
+            self.stream.text,
+        )
         if start_s < self.stops_s:
             words = [one for one in words if (one[1] + one[2]) / 2 <= self.stops_s]
         assert prefix in whole

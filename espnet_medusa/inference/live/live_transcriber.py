@@ -236,10 +236,10 @@ class LiveTranscriber:
             count = min(count, agreed(self.hypotheses)) if enough else 0
         if not self.language_known and speech_s < LANGUAGE_S:
             count = 0
-        if full and not count and not self.words and words:
+        if full and words:  # the older half of the buffer, or one word
             self._align()
-            count = max(1, attended(self._tentative, end_s - self.window_s / 2))
-            return min(count, max(most, 1))
+            oldest = attended(self._tentative, end_s - self.window_s / 2)
+            return max(min(count, most), oldest, int(not self.words))
         return min(count, most)
 
     def _confirm(self, count: int) -> tuple[LiveWord, ...]:

@@ -76,8 +76,9 @@ def test_the_prefix_is_the_confirmed_text_and_the_prompt_the_text_before():
 @cases(*((seed,) for seed in range(3)))
 def test_pieces_of_any_size(seed):
     """Late updates take all pieces; also pieces that are longer than the window."""
-    rng, (stream, late, at_end) = random.Random(seed), (
-        random_stream(seed, count=150, pause_s=0.1) for _ in range(3)
+    rng, (stream, late, at_end) = (
+        random.Random(seed),
+        (random_stream(seed, count=150, pause_s=0.1) for _ in range(3)),
     )
     live = make(ScriptedDecoder(stream))
     assert text_of(run(live, stream.samples, rng=rng)) == stream.text
@@ -118,6 +119,17 @@ def test_silence_is_not_decoded_and_is_freed():
     assert last.audio_s <= end_s + 0.6 + 0.5
 
 
+@cases((True,), (False,))
+def test_the_oldest_words_are_confirmed_when_the_window_is_full(detects_speech):
+    stream = random_stream(3, count=100)
+    decoder = ScriptedDecoder(stream)
+    updates = run(make(decoder, detects_speech, live_agreement=100), stream.samples)
+    assert text_of(updates) == stream.text
+    first = next(update for update in updates if update.confirmed)
+    assert first.audio_s >= decoder.window_frames / 100
+    assert all(end_s - start_s <= 10 for start_s, end_s, _ in decoder.rows)
+
+
 def test_a_loop_confirms_nothing_and_drops_the_prompt():
     stream = random_stream(4, count=60)
     decoder = ScriptedDecoder(stream, loops_at=(12.0, 13.0))
@@ -140,7 +152,7 @@ def test_a_text_that_ends_early_is_continued():
 
 
 def test_memory_is_bounded():
-    stream = random_stream(9, count=600, pause_s=0.05)
+    stream = random_stream(9, count=250, pause_s=0.05)
     live = make(ScriptedDecoder(stream))
     run(live, stream.samples)
     assert len(live.prompt) <= live.decoder.prompt_tokens

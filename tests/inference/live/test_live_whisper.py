@@ -2,7 +2,6 @@
 
 import random
 
-import numpy as np
 import pytest
 import torch
 from cases import cases
@@ -61,7 +60,9 @@ def check_each_update(live):
         plain = decode(encoded, [rows[0]._replace(draft=None)], attempt)
         ((drafted, counts),), ((other, more),) = found, plain
         assert drafted.tokens == other.tokens
-        assert drafted.average_log_probability == pytest.approx(other.average_log_probability, abs=1e-4)
+        assert drafted.average_log_probability == pytest.approx(
+            other.average_log_probability, abs=1e-4
+        )
         calls.append((counts.decoder_calls, more.decoder_calls, rows[0]))
         return found
 
@@ -81,17 +82,17 @@ def test_drafts_change_no_update(options, seed, models):
     live = models(**options).live(
         **OPTIONS, update_seconds=1.0, buffer_seconds=rng.choice([3, 6, 20]),
         live_policy=rng.choice(["agreement", "attention"]), initial_prompt="a prompt",
-        live_agreement=rng.choice([1, 2]),
+        live_agreement=3, live_margin=rng.choice([0.2, 1.0]),
     )  # fmt: skip
     calls = check_each_update(live)
-    updates = stream(live, noise_and_silence(14, seed), rng)
+    updates = stream(live, noise_and_silence(20, seed), rng)
     text = "".join(word.text for update in updates for word in update.confirmed)
     segments = [segment for update in updates for segment in update.segments]
     assert text == "".join(segment.text for segment in segments) != ""
-    assert all(one.start_s <= one.end_s <= 14.01 for one in segments)
-    assert any(row.draft for _, _, row in calls) and any(row.prefix for _, _, row in calls)
+    assert all(one.start_s <= one.end_s <= 20.01 for one in segments)
+    assert any(row.draft for _, _, row in calls)
     drafted = [(some, more) for some, more, row in calls if row.draft]
-    assert sum(some for some, _ in drafted) < sum(more for _, more in drafted)
+    assert sum(some for some, _ in drafted) <= sum(more for _, more in drafted)
     assert live.statistics.decoder_calls == sum(some for some, _, _ in calls)
 
 
@@ -111,19 +112,6 @@ def test_the_prefix_is_kept_and_begin_suppression_does_not_follow_it(models):
         assert (whole.tokens[:count] + rest.tokens)[: len(whole.tokens)] == whole.tokens
 
 
-def test_a_window_without_agreement_is_left(models):
-    """If the last updates never agree, the oldest words are confirmed when the window is full."""
-    live = models().live(**OPTIONS, update_seconds=4.0, live_agreement=20, buffer_seconds=30)
-    samples = np.concatenate([noise_and_silence(35, seed) for seed in (1, 2)])
-    updates = []
-    for first in range(0, len(samples), 64000):
-        live.add(samples[first : first + 64000])
-        updates.append(live.update())
-        assert len(live.audio.samples) <= 16000 * 34
-    confirmed = [update for update in updates if update is not None and update.confirmed]
-    assert confirmed and confirmed[0].audio_s >= 30
-
-
 def test_the_language_is_detected_until_words_are_confirmed(models):
     live = models(language="detect").live(**OPTIONS)
     live.add(noise_and_silence(4, 1))
@@ -136,7 +124,7 @@ def test_the_language_is_detected_until_words_are_confirmed(models):
     ({"clip_timestamps": [1.0]}, "clip_timestamps: .* not allowed live"),
     ({"vad_filter": True}, "vad_filter: True; not allowed live"),
     ({"temperature": 0.5}, "temperature: 0.5; not allowed live"),
-    ({"language": "xx"}, "language: xx"),
+    ({"language": "xx"}, "language: 'xx'"),
     ({"nothing": 1}, "nothing"),
 )
 def test_wrong_options(options, models):
