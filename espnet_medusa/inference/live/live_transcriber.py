@@ -46,6 +46,7 @@ from espnet_medusa.networks.whisper.transcript import split_words
 LEAST_S = 0.1  # of audio and of speech to decode
 AFTER_S = 0.2  # audio after the last speech that an update needs, so that the next one is spared
 LACKING_S = 1.3  # speech after a text that ended early, as for files
+LONG_PAUSE_S = 3.0  # empties the buffer; after a shorter one, the words are useful context
 LANGUAGE_S = 2.0  # of speech, before the language is no longer detected again
 
 
@@ -291,7 +292,7 @@ class LiveTranscriber:
             go_on = rest_s >= LACKING_S and text_end_s >= audio.start_s + LEAST_S
             self._leave(len(self.words), text_end_s if go_on or not last else end_s)
             return self._segments(ended=last and not go_on)
-        if is_pause and not self._tentative and (pause_s >= GAP_S or is_long):
+        if is_pause and not self._tentative and (pause_s >= LONG_PAUSE_S or is_long):
             self._align()
             self._leave(len(self.words), ends_s + min(MARGIN_S, pause_s / 2))
             return self._segments(ended=pause_s >= GAP_S)
