@@ -47,7 +47,7 @@ LEAST_S = 0.1  # of audio and of speech to decode
 AFTER_S = 0.2  # audio after the last speech that an update needs, so that the next one is spared
 LACKING_S = 1.3  # speech after a text that ended early, as for files
 LONG_PAUSE_S = 3.0  # empties the buffer; after a shorter one, the words are useful context
-LANGUAGE_S = 2.0  # of speech, before the language is no longer detected again
+CONTEXT_S = 2.0  # of speech in a buffer without confirmed words, before words are confirmed
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,10 @@ class LiveTranscriber:
             return (), self._segments(ended=last)
         ends_s = audio.speech_ends_s(audio.start_s, end_s)
         if self.decoded is None or ends_s + AFTER_S > self.decoded.end_s:
+            before = self._tentative
             self._decode(end_s, ends_s)
+            if last and not self.hypotheses:  # the text repeats itself
+                self.hypotheses = [before]
         pause_s = end_s - ends_s
         lacks = audio.speech_s(self.changed_s, end_s) >= LACKING_S and bool(
             self.words or self._tentative
@@ -235,7 +238,8 @@ class LiveTranscriber:
         if live.live_policy == AGREEMENT:
             enough = len(self.hypotheses) == live.live_agreement
             count = min(count, agreed(self.hypotheses)) if enough else 0
-        if not self.language_known and speech_s < LANGUAGE_S:
+        # The first words need context, and so does the detection of the language.
+        if not self.words and speech_s < CONTEXT_S:
             count = 0
         if full and words:  # the older half of the buffer, or one word
             self._align()

@@ -142,6 +142,13 @@ def test_a_loop_confirms_nothing_and_drops_the_prompt():
     assert inside and not any(one.confirmed or one.tentative for one in inside)
 
 
+def test_a_loop_at_the_end_confirms_the_text_before():
+    stream = random_stream(4, count=30)
+    decoder = ScriptedDecoder(stream, loops_at=(stream.length_s - 0.05, stream.length_s + 1))
+    text = text_of(run(make(decoder), stream.samples, piece_s=0.3))
+    assert stream.text.startswith(text) and len(stream.text) - len(text) < 15
+
+
 def test_a_text_that_ends_early_is_continued():
     stream = random_stream(8, count=50)
     decoder = ScriptedDecoder(stream, stops_s=stream.words[12][2] - 0.05)
