@@ -46,8 +46,7 @@ from espnet_medusa.networks.whisper.transcript import split_words
 LEAST_S = 0.1  # of audio and of speech to decode
 AFTER_S = 0.2  # audio after the last speech that an update needs, so that the next one is spared
 LACKING_S = 1.3  # speech after a text that ended early, as for files
-LONG_PAUSE_S = 3.0  # empties the buffer; after a shorter one, the words are useful context
-CONTEXT_S = 2.0  # of speech in a buffer without confirmed words, before words are confirmed
+LANGUAGE_S = 2.0  # of speech, before the language is no longer detected again
 
 
 @dataclass(frozen=True)
@@ -238,8 +237,7 @@ class LiveTranscriber:
         if live.live_policy == AGREEMENT:
             enough = len(self.hypotheses) == live.live_agreement
             count = min(count, agreed(self.hypotheses)) if enough else 0
-        # The first words need context, and so does the detection of the language.
-        if not self.words and speech_s < CONTEXT_S:
+        if not self.language_known and speech_s < LANGUAGE_S:
             count = 0
         if full and words:  # the older half of the buffer, or one word
             self._align()
@@ -296,7 +294,7 @@ class LiveTranscriber:
             go_on = rest_s >= LACKING_S and text_end_s >= audio.start_s + LEAST_S
             self._leave(len(self.words), text_end_s if go_on or not last else end_s)
             return self._segments(ended=last and not go_on)
-        if is_pause and not self._tentative and (pause_s >= LONG_PAUSE_S or is_long):
+        if is_pause and not self._tentative and (pause_s >= GAP_S or is_long):
             self._align()
             self._leave(len(self.words), ends_s + min(MARGIN_S, pause_s / 2))
             return self._segments(ended=pause_s >= GAP_S)
