@@ -128,6 +128,8 @@ setup(
         "ctranslate2": ["ctranslate2>=4.0"],
         # Stages 3 and 11 of ESPnet's own recipes: resampling, curves of losses.
         "upstream": ["resampy", "tensorboard"],
+        # The microphone of espnet-medusa-transcribe --live.
+        "live": ["sounddevice>=0.4"],
         # Low-rank adapters in a Speech-LLaMA's language model.
         "lora": ["peft>=0.15"],
         # Stages of ESPnet3 (ESPnet 202611).

@@ -20,15 +20,13 @@ from espnet_medusa.espnet.upstream.hooks import change_module
 OURS = {
     f"espnet2.bin.{name}": f"espnet_medusa.bin.{name}"
     for name in (
-        *("asr_train", "asr_inference", "s2t_inference", "st_inference"),
+        *("asr_train", "asr_inference", "asr_inference_streaming"),
+        *("s2t_inference", "st_inference"),
         *("whisper_export_vocabulary", "hugging_face_export_vocabulary"),
     )
 }
 # Commands for other kinds of models, and asr.sh's option for each.
-OTHER_SEARCHES = {
-    "espnet2.bin.asr_inference_streaming": "use_streaming",
-    "espnet2.bin.asr_inference_maskctc": "use_maskctc",
-}
+OTHER_SEARCHES = {"espnet2.bin.asr_inference_maskctc": "use_maskctc"}
 OUR_NETWORKS = {"medusa", "hf_whisper", "whisper_medusa", "speech_llama", "transformer_medusa"}
 NO_REDIRECT = "--no-redirect"
 LONG_WITH_VALUE = "--check-hash-based-pycs"

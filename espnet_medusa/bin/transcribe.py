@@ -11,20 +11,30 @@ or by chunks of speech (--vad_filter), with timestamps. Shorter audio gets times
 are listed at the end, with exit status 3. The same command resumes after an interruption. Defaults,
 also of options that --config lacks: int8 if our CPU kernels run, --best_of 5, --fallback_on
 repetition, --skip_silence true. For a Whisper, --language detect.
+
+    espnet-medusa-transcribe --live --model openai/whisper-base
+
+--live transcribes the microphone, - (a pipe of 16-bit PCM at 16 kHz, or of a container) or a file
+at its own pace, by greedy search. A terminal shows the text, with tentative words dimmed;
+otherwise each update is a JSON line. Ctrl-C ends the recording.
 """
 
 import argparse
 import logging
+import math
+import shutil
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from espnet_medusa.data.audio.reading import ON_BAD_AUDIO, TRANSCRIBING, AudioReading
+from espnet_medusa.data.audio.voice_activity import RATE_HZ
 from espnet_medusa.data.command_line import (
     SOME_FAILED,
     add_fields,
@@ -36,16 +46,28 @@ from espnet_medusa.data.command_line import (
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import pick_options, read_yaml
 from espnet_medusa.inference import decoding_command
+from espnet_medusa.inference.audio_batch import AudioLimits
 from espnet_medusa.inference.decode_options import WITHOUT_DRAFTS, DecodeOptions
 from espnet_medusa.inference.draft_text_files import read_draft_texts
+from espnet_medusa.inference.live.live_options import LiveOptions
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.whisper_windows import why_not_long_form
 from espnet_medusa.transcription.defaults import WINDOWS, describe, with_defaults
 from espnet_medusa.transcription.formats import CTM, FORMATS, OPENAI, UNTIMED, Transcript
+from espnet_medusa.transcription.live import (
+    NAME,
+    free_name,
+    stop_at_interrupt,
+    transcribe_stream,
+    unfinished_path,
+    write_live,
+)
+from espnet_medusa.transcription.live_display import Terminal, json_lines
+from espnet_medusa.transcription.live_sources import paced, piped, recorded
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.pages import BASELINE, HTML, warm_up, write_pages
-from espnet_medusa.transcription.recordings import Recording, find_recordings
+from espnet_medusa.transcription.recordings import AudioFileReader, Recording, find_recordings
 from espnet_medusa.transcription.subtitles import AS_SEGMENTS, SubtitleOptions
 from espnet_medusa.transcription.transcribe import (
     OutputFolder,
@@ -61,13 +83,22 @@ OTHERS = ("beam_size", "batch_size", "draft_text_from")
 # The options that most users set, in --help; the others are in --help_all.
 FIRST = (
     "audio", "model", "output_dir", "output_format", "language", "task", "beam_size",
-    "word_timestamps", "initial_prompt", "device", "overwrite",
+    "word_timestamps", "initial_prompt", "device", "overwrite", "live",
+)  # fmt: skip
+
+
+LIVE_OPTIONS = tuple(field.name for field in fields(LiveOptions))
+LIVE_DEFAULTS = {"beam_size": 1}
+# Options of files that live transcription does not have, besides those that ``check_live`` refuses.
+NOT_LIVE = (
+    "batch_size", "without_timestamps", "fallback_on", "best_of", "language_detection_segments",
+    "temperature_increment_on_fallback", "max_initial_timestamp", "vad_parameters",
 )  # fmt: skip
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add, none = parser.add_argument, argparse.SUPPRESS
-    add("audio", nargs="+", help="files, folders, patterns")
+    add("audio", nargs="*", help="files, folders, patterns; with --live: a file, - or nothing")
     model = (
         "folder that espnet-medusa-convert or training made; or a Whisper: hub name, folder, or "
         ".pt file, which is converted once, into ~/.cache/espnet_medusa"
@@ -97,6 +128,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     decoding_command.add_long_form_options(parser, default=none)
     add_fields(parser, TRANSCRIBING, {"on_bad_audio": {"choices": ON_BAD_AUDIO}})
     add_fields(parser, AS_SEGMENTS)
+    add("--live", action="store_true", help="transcribe a microphone, a pipe or a file live")
+    pace = "speed at which --live reads a file, in its own; 0: as fast as possible; default: 1"
+    add("--pace", type=float, default=none, help=pace)
+    add_fields(parser, LiveOptions(), default=none)
 
 
 def work(args: argparse.Namespace) -> int:
@@ -104,6 +139,9 @@ def work(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
+    check_live_options(args)
+    if args.live:
+        return transcribe_live(args)
     recordings = find_recordings(args.audio)
     options = decode_options(args)
     if args.output_format == HTML:
@@ -155,6 +193,69 @@ def work(args: argparse.Namespace) -> int:
     for error in failures:
         print(f"failed: {error}", file=sys.stderr)
     return SOME_FAILED if failures else 0
+
+
+def check_live_options(args: argparse.Namespace) -> None:
+    """Raise InputError for options that --live needs or does not have."""
+    given = vars(args)
+    if not args.live:
+        names = [name for name in ("pace", *LIVE_OPTIONS) if name in given]
+        if names:
+            raise InputError(f"{names[0]}: {given[names[0]]}; allowed with --live")
+        return
+    names = [name for name in NOT_LIVE if name in given]
+    if names or args.output_format == HTML:
+        name = "output_format" if not names else names[0]
+        raise InputError(f"{name}: {given[name]}; not allowed with --live; leave it out")
+    if len(args.audio) > 1:
+        raise InputError(f"{' '.join(args.audio)}; allowed with --live: one file, - or nothing")
+    if getattr(args, "pace", 1.0) < 0 or not math.isfinite(getattr(args, "pace", 1.0)):
+        raise InputError(f"pace: {args.pace}; allowed: 0 or more")
+
+
+def transcribe_live(args: argparse.Namespace) -> int:
+    """Transcribe a stream; return the exit status, or raise InputError."""
+    options = decode_options(args, LIVE_DEFAULTS)
+    long_form = decoding_command.read_long_form_options(options)
+    subtitles = pick_options(SubtitleOptions, args)
+    subtitles.check_usable(long_form.word_timestamps)
+    formats, _ = choose_formats(args.output_format, options, None)
+    recording, audio = Recording(Path(NAME), free_name(args.output_dir)), None
+    if args.audio and args.audio != ["-"]:
+        [recording, *more] = find_recordings(args.audio)
+        if more:
+            raise InputError(f"{args.audio[0]}: several files; allowed with --live: one")
+        reader = AudioFileReader(AudioLimits(RATE_HZ), reading=pick_options(AudioReading, args))
+        audio = reader.read_samples(str(recording.path), None)
+    speech2text = load(options)
+    of_live = {name: vars(args)[name] for name in LIVE_OPTIONS if name in vars(args)}
+    live = speech2text.live(**vars(long_form), **of_live)
+    speech2text.release_weights(replace(long_form, word_timestamps=True))
+    stopped = threading.Event()
+    if audio is not None:
+        pieces = paced(audio, getattr(args, "pace", 1.0), stopped)
+    else:
+        pieces = piped(sys.stdin.buffer, stopped) if args.audio else recorded(stopped)
+    print(f"{describe(Path(args.model).name, options)}; Ctrl-C ends", file=sys.stderr)
+    folder = OutputFolder(args.output_dir, formats, None, args.overwrite, subtitles)
+    on_terminal = sys.stdout.isatty()
+    show = json_lines(sys.stdout)
+    if on_terminal:
+        show = Terminal(sys.stdout, shutil.get_terminal_size().columns)
+    with stop_at_interrupt(stopped):
+        result = transcribe_stream(live, pieces, show, unfinished_path(folder, recording))
+    if on_terminal:
+        show.end()
+    write_live(folder, recording, live, result, long_form.word_timestamps)
+    counts, audio_s = live.statistics, live.audio.end_s
+    print(
+        f"{args.output_dir / recording.name}: {audio_s:.1f} s of audio, {result.updates} updates, "
+        f"{counts.decoder_calls} decoder calls, {counts.total_seconds:.1f} s",
+        file=sys.stderr,
+    )
+    if result.error is not None:
+        print(f"failed: {result.error}", file=sys.stderr)
+    return SOME_FAILED if result.error is not None else 0
 
 
 def load(options: dict) -> Speech2Text:
@@ -215,8 +316,11 @@ def choose_formats(
     return formats, need_times
 
 
-def decode_options(args: argparse.Namespace) -> dict:
-    """Return options for asr_inference: the command line's, else the config's, else defaults."""
+def decode_options(args: argparse.Namespace, defaults: Mapping[str, Any] = {}) -> dict:
+    """Return options for asr_inference: the command line's, else the config's, else defaults.
+
+    ``defaults`` replace those of files.
+    """
     model_config, weights, language = find_model(args.model, args.model_file)
     command = ["--output_dir", str(args.output_dir)]
     command += ["--data_path_and_name_and_type", "none,speech,sound"]
@@ -229,7 +333,7 @@ def decode_options(args: argparse.Namespace) -> dict:
     names = (*decoding_command.DECODE_OPTIONS, *decoding_command.LONG_FORM, *OTHERS)
     given |= {name: value for name, value in vars(args).items() if name in names}
     device = choose_device(args.device)
-    options |= with_defaults(given, device)
+    options |= with_defaults({**defaults, **given}, device)
     options["language"] = options["language"] or language
     files = {"asr_train_config": str(model_config), "asr_model_file": str(weights)}
     return options | files | {"ngpu": int(device == "cuda")}

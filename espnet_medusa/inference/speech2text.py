@@ -3,7 +3,7 @@
 import inspect
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ from espnet_medusa.inference.experiment import (
     patch_espnet_loading,
     read_model,
 )
+from espnet_medusa.inference.live.live_options import LiveOptions, check_live
+from espnet_medusa.inference.live.live_transcriber import LiveTranscriber
 from espnet_medusa.inference.longform.draft_text import DraftText
 from espnet_medusa.inference.longform.driver import ChunkedLongForm, LongForm
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
@@ -373,6 +375,27 @@ class Speech2Text(ESPnetSpeech2Text):
         options = with_word_times(self.model, options)
         run = ChunkedLongForm if options.vad_filter else LongForm
         return run(WhisperWindows(self.model, options), options, batch_size)
+
+    def live(self, language: str | None = None, **options: Any) -> LiveTranscriber:
+        """Return the transcriber of a stream, to which pieces of audio are added.
+
+        Args:
+            language: Code for Whisper's prompt; None: that of the options.
+            options: Fields of ``LiveOptions``, and of ``LongFormOptions`` as far as they apply.
+
+        Raises:
+            InputError: An option is not usable, or model or search do not support long audio.
+        """
+        names = {field.name for field in fields(LiveOptions)}
+        of_live = {name: options.pop(name) for name in [*options] if name in names}
+        long_form = build_options(LongFormOptions, {"skip_silence": True, **options}, "live")
+        live = build_options(LiveOptions, of_live, "live")
+        check_live(long_form)
+        windows = WhisperWindows(self.model, replace(long_form, word_timestamps=True))
+        transcriber = LiveTranscriber(windows, long_form, live, language)
+        if transcriber.language is not None:  # raises for an unknown one, before there is audio
+            self.whisper.tokens.prompt(transcriber.language, self.whisper.task)
+        return transcriber
 
 
 def _whisper_prompts(

@@ -54,6 +54,7 @@ class WhisperWindows(WindowDecoder):
         untimed = replace(model.search.strategy.scoring.constraints, renormalize=True)
         # Index 0: without timestamps; index 1: with timestamps.
         self.constraints = untimed, self._with_timestamps(untimed, options.max_initial_timestamp)
+        self.after_prefix = untimed.later
         self.align_words = build_word_aligner(model, options.word_times, 1 / self.clock.step_s)
         self.encoders = [encoder]
         if model.draft_model is not None:
@@ -119,11 +120,11 @@ class WhisperWindows(WindowDecoder):
         probed = [ProbedToken(start.index(tokens.start), tokens.no_speech) for start in starts]
         encoder_out, frames = batch.encode(self.model.encoder)
         starting = [torch.tensor(start, device=encoder_out.device) for start in starts]
-        samples = []
-        for search in self._searches(attempt):
+        drafts, samples = [row.draft for row in rows], []
+        for search in self._searches(attempt, any(row.prefix for row in rows)):
             drafted = search.planner.proposer is not None
             inputs = self.model.draft_inputs(batch, starts) if drafted else None
-            parts = starting, limits, inputs, probed, [row.draft for row in rows]
+            parts = starting, limits, inputs, probed, drafts
             samples.append(search(encoder_out, frames, *parts))
         return [self._likeliest(one, attempt.temperature) for one in zip(*samples, strict=True)]
 
@@ -170,18 +171,26 @@ class WhisperWindows(WindowDecoder):
     def _select(
         self, encoded: WindowBatch, rows: Sequence[Row], timestamps: bool
     ) -> tuple[WindowBatch, list[list[int]]]:
-        """Return the batch of some rows, and their prompts, each with the text before it."""
+        """Return the batch of some rows, and their prompts with the text before and the prefix."""
         whole = len(rows) == len(encoded.lengths)
         batch = encoded if whole else encoded.select([row.index for row in rows])
         tokens, task = self.model.prompts.tokens, self.model.prompts.task
         return batch, [
-            [*([tokens.previous, *text] if text else []), *tokens.prompt(code, task, timestamps)]
-            for _, text, code, _ in rows
+            [
+                *([tokens.previous, *row.prompt] if row.prompt else []),
+                *tokens.prompt(row.language, task, timestamps),
+                *row.prefix,
+            ]
+            for row in rows
         ]
 
-    def _searches(self, attempt: Attempt) -> list[Search]:
-        """Return a greedy or patient beam search; above temperature 0: searches that sample."""
+    def _searches(self, attempt: Attempt, with_prefix: bool) -> list[Search]:
+        """Return a greedy or patient beam search; above temperature 0: searches that sample.
+
+        ``with_prefix``: texts begin with known tokens.
+        """
         search, constraints = self.model.search, self.constraints[attempt.timestamps]
+        constraints = self.after_prefix if with_prefix else constraints
         if attempt.temperature > 0:
             return [
                 sampling_search(search.decoder, constraints, attempt.temperature, seed)

@@ -156,21 +156,22 @@ class OutputFolder:
     """A folder with a file for each recording and format, tables of all, and the journal.
 
     ``formats`` are names in ``FORMATS``, or html, whose files ``write_pages`` writes. ``made_with``
-    is that of ``Journal``. ``overwrite``: earlier results of the given recordings are discarded.
-    ``subtitles``: layout of srt and vtt.
+    is that of ``Journal``; None: nothing is resumed. ``overwrite``: earlier results of the given
+    recordings are discarded. ``subtitles``: layout of srt and vtt.
     """
 
     def __init__(
         self,
         folder: Path,
         formats: Sequence[str],
-        made_with: dict,
+        made_with: dict | None,
         overwrite: bool,
         subtitles: SubtitleOptions = AS_SEGMENTS,
     ):
         self.folder, self.formats, self.overwrite = folder, tuple(formats), overwrite
         self.layouts = dict.fromkeys(SUBTITLES, (subtitles,))
-        self.journal = Journal(folder, made_with)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.journal = None if made_with is None else Journal(folder, made_with)
 
     def write(self, transcript: Transcript) -> None:
         for name in self.formats:

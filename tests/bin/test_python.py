@@ -40,6 +40,7 @@ def test_inference_is_ours_without_no_redirect(capsys, redirect):
 @cases(
     ("espnet2.bin.asr_train", "espnet_medusa.bin.asr_train"),
     (INFERENCE, "espnet_medusa.bin.asr_inference"),
+    (f"{INFERENCE}_streaming", "espnet_medusa.bin.asr_inference_streaming"),
     ("espnet2.bin.s2t_inference", "espnet_medusa.bin.s2t_inference"),
     ("espnet2.bin.st_inference", "espnet_medusa.bin.st_inference"),
     ("espnet2.bin.launch", "espnet2.bin.launch"),
@@ -59,9 +60,8 @@ def test_modules_run_as_main_with_their_arguments(name, runs, monkeypatch, redir
 
 
 @pytest.mark.parametrize("config", [{"model": "medusa"}, {"encoder": "hf_whisper"}, {}], ids=str)
-@pytest.mark.parametrize("search", ["streaming", "maskctc"])
-def test_commands_for_other_models_refuse_ours(tmp_path, monkeypatch, search, config):
-    ran, path = [], tmp_path / "config.yaml"
+def test_commands_for_other_models_refuse_ours(tmp_path, monkeypatch, config):
+    ran, path, search = [], tmp_path / "config.yaml", "maskctc"
     path.write_text(yaml.safe_dump(config | {"decoder": "rnn"}))
     monkeypatch.setattr(runpy, "run_module", lambda name, run_name: ran.append(name))
     command = ["-m", f"{INFERENCE}_{search}", "--asr_train_config", str(path), "--ngpu", "0"]

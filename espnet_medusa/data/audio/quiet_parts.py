@@ -8,6 +8,7 @@ BLOCK, FRAME = 16384, 512  # samples: about a second at 16 kHz, and 32 ms
 LOUD_FRAMES = 4
 NEAR = 5  # blocks: the loudest one within this distance sets the gain
 LEVEL_DB = -35.0  # of full scale; louder parts are unchanged
+NEAR_FRAMES = NEAR * BLOCK // FRAME
 MAX_GAIN_DB = 60.0  # speech in 16 bit then reaches the level; digital silence stays silent
 
 
@@ -26,3 +27,9 @@ def raise_quiet_parts(samples: np.ndarray) -> np.ndarray:
     gains = np.interp(FRAME * np.arange(frames[..., 0].size), centers, gains_db)
     scaled = frames * (10 ** (gains / 20)).astype(np.float32).reshape(*frames.shape[:2], 1)
     return scaled.reshape(-1)[: len(samples)]
+
+
+def gain_of(powers: np.ndarray) -> np.ndarray:
+    """Return gains (N,) that raise the level of frames with powers (N, frames) to ``LEVEL_DB``."""
+    loud = np.sort(powers, axis=1)[:, -LOUD_FRAMES]
+    return 10 ** (np.clip(LEVEL_DB - 10 * np.log10(loud + 1e-12), 0.0, MAX_GAIN_DB) / 20)

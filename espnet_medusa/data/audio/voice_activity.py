@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
-from espnet_medusa.data.audio.quiet_parts import raise_quiet_parts
+from espnet_medusa.data.audio.quiet_parts import NEAR_FRAMES, gain_of, raise_quiet_parts
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.options import check_above, check_at_least
 
@@ -59,10 +59,23 @@ class Silero:
             return samples
         samples, blocks, state = pad(samples, (CONTEXT, -len(samples) % FRAME)), [], None
         for frames in samples.unfold(0, CONTEXT + FRAME, FRAME).split(BLOCK):
-            encoded = self.encoder(self.spectrum(frames)).permute(0, 2, 1)  # (frames, 1, D)
-            hidden, state = self.lstm(encoded, state)
-            blocks.append(self.output(hidden.permute(0, 2, 1)).flatten())
+            block, state = self.advance(frames, state)
+            blocks.append(block)
         return torch.cat(blocks)
+
+    @torch.inference_mode()
+    def advance(
+        self, frames: torch.Tensor, state: tuple[torch.Tensor, ...] | None
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Return probabilities (frames,) and the LSTM's state after them.
+
+        Args:
+            frames: (frames, CONTEXT + FRAME) samples.
+            state: The state after the frames before; None: there are none.
+        """
+        encoded = self.encoder(self.spectrum(frames)).permute(0, 2, 1)  # (frames, 1, D)
+        hidden, state = self.lstm(encoded, state)
+        return self.output(hidden.permute(0, 2, 1)).flatten(), state
 
 
 _loading, _load_silero = threading.Lock(), cache(Silero)
@@ -159,6 +172,51 @@ class SpeechActivity:
         spans = STEP_S * edges.reshape(-1, 2) - start_s
         long = spans[np.diff(spans)[:, 0] >= PAUSE_S] + [MARGIN_S, -MARGIN_S]
         return [*map(tuple, long.tolist())]
+
+
+class SpeechStream:
+    """Probabilities of speech in a stream, each computed once, as the samples come.
+
+    Quiet audio is amplified as by ``raise_quiet_parts``, but only from the level before it.
+    """
+
+    def __init__(self) -> None:
+        self.first = 0  # number in the stream of the first frame of 32 ms that is stored
+        self.probabilities = np.zeros(0, np.float32)
+        self.rest = np.zeros(CONTEXT, np.float32)  # samples after the last context
+        self.levels = np.zeros(NEAR_FRAMES - 1)  # powers of the last frames
+        self.state: tuple[torch.Tensor, ...] | None = None
+
+    def add(self, samples: np.ndarray, final: bool = False) -> None:
+        """Add float32 samples (samples,) at 16 kHz; ``final``: also compute an incomplete frame."""
+        self.rest = np.concatenate([self.rest, samples])
+        if final:
+            missing = -(len(self.rest) - CONTEXT) % FRAME
+            self.rest = np.pad(self.rest, (0, missing))
+        count = (len(self.rest) - CONTEXT) // FRAME
+        if not count:
+            return
+        used = self.rest[: CONTEXT + count * FRAME]
+        self.rest = self.rest[count * FRAME :].copy()
+        frames = np.lib.stride_tricks.sliding_window_view(used, CONTEXT + FRAME)[::FRAME]
+        power = np.square(frames[:, CONTEXT:], dtype=np.float64).mean(axis=1)
+        levels = np.concatenate([self.levels, power])
+        self.levels = levels[count:]
+        gains = gain_of(np.lib.stride_tricks.sliding_window_view(levels, NEAR_FRAMES))
+        scaled = torch.from_numpy(frames * gains[:, None].astype(np.float32))
+        new, self.state = load_silero().advance(scaled, self.state)
+        self.probabilities = np.concatenate([self.probabilities, new.numpy()])
+
+    def places(self, start_s: float, end_s: float, threshold: float) -> np.ndarray:
+        """Return the numbers of the frames in a span whose probability is above a threshold."""
+        frames = _frames(start_s, end_s)
+        inner = slice(max(frames.start - self.first, 0), max(frames.stop - self.first, 0))
+        return np.flatnonzero(self.probabilities[inner] > threshold) + self.first + inner.start
+
+    def forget(self, sample: int) -> None:
+        """Free the frames before a sample of the stream."""
+        count = min(max(sample // FRAME - self.first, 0), len(self.probabilities))
+        self.probabilities, self.first = self.probabilities[count:].copy(), self.first + count
 
 
 def _frames(start_s: float, end_s: float) -> slice:

@@ -45,6 +45,16 @@ class Constraints:
         """Whether there is no constraint other than minimum lengths."""
         return self.blocked is None and self.penalty is None and self.timestamps is None
 
+    @property
+    def later(self) -> Constraints:
+        """The constraints after the first tokens of a text, such as a known prefix."""
+        blocked, ends = self.blocked, self.blocked_ends
+        return replace(
+            self,
+            blocked=None if blocked is None else blocked[-1:],
+            blocked_ends=None if ends is None else ends[-1:],
+        )
+
     @cached_property
     def _limited(self) -> list[bool]:
         """P + 2, whether a token is forbidden at a position, as in ``blocked``."""

@@ -43,6 +43,8 @@ class Row(NamedTuple):
     prompt: Sequence[int]  # text tokens before the window
     language: str | None  # code; None for English-only models
     draft: Sequence[int] | None = None  # tokens that draft; None: no text
+    # Text tokens at the start of the window that are known; all rows of a call have some, or none.
+    prefix: Sequence[int] = ()
 
 
 @dataclass

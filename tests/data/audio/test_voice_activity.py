@@ -1,5 +1,7 @@
 """Silero's detector on synthesized speech with known pauses."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,12 @@ from tones import chords, lay_out, say
 
 from espnet_medusa.data.audio import voice_activity
 from espnet_medusa.data.audio.quiet_parts import raise_quiet_parts
-from espnet_medusa.data.audio.voice_activity import SpeechActivity, SpeechDetector, VadParameters
+from espnet_medusa.data.audio.voice_activity import (
+    SpeechActivity,
+    SpeechDetector,
+    SpeechStream,
+    VadParameters,
+)
 
 pytest.importorskip("espeakng_loader", reason="pip install espnet_medusa[demo]")
 
@@ -142,3 +149,22 @@ def test_only_quiet_parts_are_amplified(talk):
     raised = raise_quiet_parts(in_16_bit(samples, -70))
     assert -50 < 10 * np.log10(np.mean(raised**2)) < -25
     assert not raise_quiet_parts(np.zeros(40_000, np.float32)).any()
+
+
+def test_a_stream_has_the_probabilities_of_its_file(talk):
+    """Pieces of any size; probabilities differ from the file's only by the gain of quiet parts."""
+    speech, whole, pieces = talk[0].astype(np.float32), SpeechStream(), SpeechStream()
+    whole.add(speech, final=True)
+    expected = SpeechActivity.of(speech).probabilities
+    rng, place = random.Random(1), 0
+    while place < len(speech):
+        size = rng.choice([1, 100, 511, 513, 5000])
+        pieces.add(speech[place : place + size], final=place + size >= len(speech))
+        place += size
+    assert len(pieces.probabilities) == len(expected)
+    assert np.allclose(pieces.probabilities, whole.probabilities, atol=1e-4)
+    assert np.mean(np.abs(whole.probabilities - expected) < 0.2) > 0.9
+    places = pieces.places(1.0, 2.0, 0.5)
+    pieces.forget(12345)
+    assert pieces.first == 12345 // 512
+    assert np.array_equal(pieces.places(1.0, 2.0, 0.5), places)
