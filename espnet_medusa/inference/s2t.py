@@ -127,7 +127,7 @@ class S2TDraftModelOnDemand:
         """Encode U utterances (samples,); ``encoded`` is ``BatchInESPnet.inputs``."""
         samples = self.main.window_samples
         # As ESPnet's call: audio is padded or cut to the model's window.
-        rows = [row[:samples] for row in speeches]
+        rows = [torch.as_tensor(row)[:samples] for row in speeches]
         rows = [torch.nn.functional.pad(row, (0, samples - len(row))) for row in rows]
         audio = AudioBatch(rows, torch.device(self.main.device), getattr(torch, self.main.dtype))
         encoder_out, _ = audio.encode(self.encoder)
@@ -189,16 +189,16 @@ class S2TSpeech2Text(ESPnetSpeech2Text):
         check_language_model(options, self.s2t_model.token_list)
         open_tokenizer(self.tokenizer)
         espnet, network = self.beam_search, self.s2t_model
+        scorers = full_scorers(espnet)
+        rules = [part for part in scorers.values() if isinstance(part, ScoreFilter)]
         full = {
-            name: TimestampFilter(part) if isinstance(part, ScoreFilter) else part
-            for name, part in full_scorers(espnet).items()
+            name: TimestampFilter(part) if part in rules else part for name, part in scorers.items()
         }
         decoder = getattr(network, "decoder", None)  # OWSM-CTC has none
         of_model = decoder, self.s2t_train_args, options["beam_size"]
         given, self.options = self.options, with_model_defaults(self.options, *of_model)
         files = self.options.draft_model, self.options.draft_model_file
         self.draft = None if files[0] is None else S2TDraftModelOnDemand(self, *files)
-        rules = [part.rules for part in full.values() if isinstance(part, TimestampFilter)]
         times = range(rules[0].first_time, rules[0].last_time + 1) if rules else range(0)
         parts = espnet, decoder, network.ctc, self.options, self.nbest, full
         self.search = search_like(*parts, self.draft, times)  # None: ESPnet's own search decodes

@@ -58,7 +58,7 @@ def test_pages_of_other_memory_are_not_dropped(mapped, change):
 
 def test_the_file_may_change_after_a_copy(mapped, tmp_path):
     module, values = mapped
-    copy_mapped_weights(module)
+    copy_mapped_weights(module, torch.float32)
     assert type(module.weight) is torch.nn.Parameter and module.weight.requires_grad
     with (tmp_path / "weights.pth").open("r+b") as file:
         file.truncate(0)  # reading a mapped page would end the process
