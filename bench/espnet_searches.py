@@ -111,16 +111,22 @@ def compare(args: argparse.Namespace, speeches: Sequence[np.ndarray]) -> list[di
     return rows
 
 
-def write_table(rows: Sequence[dict[str, Any]], smallest: int) -> str:
-    alone = {row["beam"]: row["ms"] for row in rows
-             if (row["program"], row["batch"]) == (ESPNET, smallest)}  # fmt: skip
-    titles = "program", "beam", "batch", "ms", "times as fast", "other lists"
-    lines = [
-        [row["program"], str(row["beam"]), str(row["batch"]), f"{row['ms']:.0f}",
-         f"{alone[row['beam']] / row['ms']:.1f}", str(row["other lists"])]
-        for row in rows
-    ]  # fmt: skip
-    return markdown_table(titles, lines, text_columns=1)
+def write_tables(rows: Sequence[dict[str, Any]], smallest: int) -> str:
+    """Return a section with a table for each beam size."""
+    sections = []
+    for beam_size in dict.fromkeys(row["beam"] for row in rows):
+        of_beam = [row for row in rows if row["beam"] == beam_size]
+        alone_ms = next(
+            row["ms"] for row in of_beam if (row["program"], row["batch"]) == (ESPNET, smallest)
+        )
+        lines = [
+            [row["program"], str(row["batch"]), f"{row['ms']:.0f}", f"{alone_ms / row['ms']:.1f}",
+             str(row["other lists"])]
+            for row in of_beam
+        ]  # fmt: skip
+        titles = "program", "batch", "ms", "times as fast", "other lists"
+        sections.append(f"## beam {beam_size}\n\n{markdown_table(titles, lines, text_columns=2)}")
+    return "\n".join(sections)
 
 
 def work(args: argparse.Namespace) -> int:
@@ -134,8 +140,8 @@ def work(args: argparse.Namespace) -> int:
     utterances = read_utterances(args.data_dir, args.num_utterances)
     speeches = sorted((utterance.speech for utterance in utterances), key=len)
     rows = compare(args, [speech.astype(np.float32) for speech in speeches])
-    table = write_table(rows, args.batch_sizes[0])
-    print(table)
+    tables = write_tables(rows, args.batch_sizes[0])
+    print(tables)
     machine = describe_machine("cpu", torch.get_num_threads())
     output.parent.mkdir(parents=True, exist_ok=True)
     record = {"machine": machine, "utterances": len(speeches), "rows": rows}
@@ -146,7 +152,7 @@ def work(args: argparse.Namespace) -> int:
     about += f"{len(speeches)} utterances, {seconds:.0f} s; CTC {args.ctc_weight}."
     notes = "\n".join(__doc__.splitlines()[6:])
     title = f"# {args.exp_dir.name}: ESPnet's beam search and ours"
-    output.with_suffix(".md").write_text(f"{title}\n\n{about}\n\n{table}\n{notes}\n")
+    output.with_suffix(".md").write_text(f"{title}\n\n{about}\n\n{tables}\n{notes}\n")
     return 0
 
 

@@ -6,8 +6,9 @@ Weights and audio are random, and each text has a fixed number of tokens, so onl
 can be compared. Weights are stored in float16, as published ones; each program computes in the
 given precision. ours: the encoder computes the audio and one in eight frames of padding, greedy
 search without drafts. CTranslate2: a window of 30 s, as faster-whisper pads. Programs take turns,
-each run has a process of its own. Seconds are medians of --rounds runs; "MB loaded" and "MB at
-most": the process's memory (VmRSS, VmHWM), imports included.
+each run has a process of its own. Figures are medians of --rounds runs; "MB loaded" and "MB at
+most": the process's memory (VmRSS, VmHWM), imports included. Of ours, imports take 868 MB with
+torch's CUDA build; CTranslate2 does not load torch.
 """
 
 import argparse
@@ -34,6 +35,8 @@ SHAPES = {
     "large-v3-turbo": (32, 4, 1280, 20, 128, 51866), "large-v3": (32, 32, 1280, 20, 128, 51866),
 }  # fmt: skip
 BENCH = Path(__file__).resolve().parent
+COLUMNS = [*(f"encoder, {seconds} s [ms]" for seconds in SECONDS)]
+COLUMNS += ["ms per token", "MB loaded", "MB at most"]
 RESULTS, ONE_SHAPE = BENCH / "results", str(BENCH / "one_shape.py")
 
 
@@ -76,33 +79,44 @@ def write_weights(shape: str, folder: Path) -> None:
     convert.main([str(source), str(folder / CTRANSLATE2), *words])
 
 
+def measure(shape: str, args: argparse.Namespace) -> dict[str, list[list[float]]]:
+    """Return the runs of each program and precision with one shape; programs take turns."""
+    write_weights(shape, args.folder / shape)
+    ways = [*product(PROGRAMS, args.precisions)]
+    runs: dict[str, list[list[float]]] = {" | ".join(way): [] for way in ways}
+    for _, (program, precision) in product(range(args.rounds), ways):
+        words = program, args.folder / shape, precision, args.tokens, args.threads
+        command = [sys.executable, ONE_SHAPE, *map(str, words)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        runs[f"{program} | {precision}"].append(json.loads(done.stdout.splitlines()[-1]))
+    return runs
+
+
+def write_tables(shapes: dict[str, dict[str, list[list[float]]]]) -> str:
+    """Return a section with a table for each shape."""
+    sections = []
+    for shape, runs in shapes.items():
+        rows = []
+        for way, measured in runs.items():
+            medians = [statistics.median(column) for column in zip(*measured, strict=True)]
+            rows.append([*way.split(" | "), *(f"{value:.0f}" for value in medians)])
+        table = markdown_table(["program", "precision", *COLUMNS], rows, text_columns=2)
+        sections.append(f"## {shape}\n\n{table}")
+    return "\n".join(sections)
+
+
 def work(args: argparse.Namespace) -> int:
     output = args.output or RESULTS / machine_name("cpu")
-    rows, figures = [], {}
-    for shape in args.shapes:
-        write_weights(shape, args.folder / shape)
-        ways = [*product(PROGRAMS, args.precisions)]
-        runs = {way: [] for way in ways}
-        for _, (program, precision) in product(range(args.rounds), ways):
-            words = program, args.folder / shape, precision, args.tokens, args.threads
-            command = [sys.executable, ONE_SHAPE, *map(str, words)]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            runs[program, precision].append(json.loads(done.stdout.splitlines()[-1]))
-        for (program, precision), measured in runs.items():
-            medians = [statistics.median(column) for column in zip(*measured, strict=True)]
-            rows.append([shape, precision, program, *(f"{value:.0f}" for value in medians)])
-            figures[f"{shape}, {precision}, {program}"] = measured
-    titles = ["shape", "precision", "program", *(f"encoder, {s} s [ms]" for s in SECONDS)]
-    titles += ["ms per token", "MB loaded", "MB at most"]
-    table = markdown_table(titles, rows, text_columns=3)
-    print(table)
+    shapes = {shape: measure(shape, args) for shape in args.shapes}
+    tables = write_tables(shapes)
+    print(tables)
     output.mkdir(parents=True, exist_ok=True)
     machine = describe_machine("cpu", args.threads)
-    record = {"machine": machine, "columns": titles[3:], "runs": figures}
+    record = {"machine": machine, "columns": COLUMNS, "shapes": shapes}
     (output / "whisper_shapes.json").write_text(json.dumps(record, indent=1) + "\n")
     notes = "\n".join(__doc__.splitlines()[4:])
     about = f"{machine['processor']}, {args.threads} threads, {args.tokens} tokens"
-    text = f"# Whisper's larger shapes\n\n{about}.\n\n{table}\n\n{notes}\n"
+    text = f"# Whisper's larger shapes\n\n{about}.\n\n{tables}\n{notes}\n"
     (output / "whisper_shapes.md").write_text(text)
     return 0
 
