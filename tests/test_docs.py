@@ -336,4 +336,6 @@ def test_training_configs_have_known_options(block):
 def test_python_compiles_and_its_imports_exist(block):
     tree = ast.parse(block)
     imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    if any(getattr(node, "module", "").startswith("espnet3.") for node in imports):
+        pytest.importorskip("espnet3.publication", reason="ESPnet 202511 has no ESPnet3")
     exec(compile(ast.Module(imports, []), "<page>", "exec"), {})

@@ -8,7 +8,7 @@ from experiment import noise
 from refusals import assert_refused
 from tiny_whisper import save_whisper_of_bytes
 
-pytest.importorskip("espnet3", reason="ESPnet 202511 has none")
+pytest.importorskip("espnet3.systems.esp2_asr", reason="ESPnet 202511 has none")
 from espnet3.systems.esp2_asr.metrics.wer import WER
 from splet.bin import measure as splet
 
