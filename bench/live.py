@@ -69,7 +69,7 @@ def stream(model: Speech2Text, samples: np.ndarray, **options) -> dict:
     }
 
 
-def main() -> None:
+def main(cmd: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--whisper", required=True)
     parser.add_argument("--trans", required=True, help="pattern of LibriSpeech's .trans.txt files")
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[""], help="option=value,... per row")
     parser.add_argument("--drafts", default="text", help="text, or also none")
     parser.add_argument("--no_file", action="store_true")
-    args = parser.parse_args()
+    args = parser.parse_args(cmd)
     torch.set_num_threads(1)
     options = {"search": "greedy", "beam_size": 1, "language": "en"}
     options |= {"encoder_precision": "int8", "decoder_precision": "int8"}

@@ -63,16 +63,11 @@ from espnet_medusa.inference.longform.recording import LongFormStep, LongRecordi
 from espnet_medusa.inference.longform.segment import Segment
 from espnet_medusa.inference.packed_model import fetch_packed_model, open_packed_model
 from espnet_medusa.inference.smaller_batches import run_list
-from espnet_medusa.inference.whisper_prompts import ENGLISH, WhisperPrompts
+from espnet_medusa.inference.whisper_prompts import ENGLISH, find_prompts
 from espnet_medusa.inference.whisper_windows import WhisperWindows, with_word_times
 from espnet_medusa.networks.espnet_transformer import searchable
-from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
 from espnet_medusa.networks.whisper.pretrained import is_whisper
-from espnet_medusa.networks.whisper.tokens import (
-    DETECT,
-    hugging_face_tokenizer,
-    read_whisper_tokens,
-)
+from espnet_medusa.networks.whisper.tokens import DETECT
 
 ESPNET_OPTIONS = inspect.signature(ESPnetSpeech2Text.__init__).parameters
 
@@ -126,7 +121,7 @@ class Speech2Text(ESPnetSpeech2Text):
             self.tokenizer.tokenizer = self.converter.tokenizer  # ESPnet would read it twice
         network = self.asr_model  # a copy if ESPnet quantized it
         trained = replace(trained, asr_model=network)
-        prompts = _whisper_prompts(decode_options, trained, self.converter)
+        prompts = find_prompts(decode_options, trained, self.converter)
         if prompts is not None:
             check_no_prompts(options)
         language = None if prompts is None or prompts.language == DETECT else prompts.language
@@ -396,15 +391,3 @@ class Speech2Text(ESPnetSpeech2Text):
         if transcriber.language is not None:  # raises for an unknown one, before there is audio
             self.whisper.tokens.prompt(transcriber.language, self.whisper.task)
         return transcriber
-
-
-def _whisper_prompts(
-    options: DecodeOptions, trained: TrainedModel, converter: Any
-) -> WhisperPrompts | None:
-    """Return the prompts of a model that was trained with Whisper's prompts, else None."""
-    labels = trained.whisper_labels
-    if labels is None or not isinstance(trained.asr_model.decoder, MultiTokenDecoder):
-        return None
-    tokens = read_whisper_tokens(hugging_face_tokenizer(converter))
-    tokens = replace(tokens, start=trained.asr_model.sos)  # that of the checkpoint's configs
-    return WhisperPrompts(tokens, options.language or labels.language, options.task or labels.task)

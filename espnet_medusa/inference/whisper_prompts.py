@@ -1,13 +1,23 @@
 """Whisper's prompt of each utterance: in a given, a detected or the default language."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from espnet_medusa.decoding.tree.token_tree import ROOT
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
-from espnet_medusa.networks.whisper.tokens import DETECT, WhisperTokens, language_code
+from espnet_medusa.inference.decode_options import DecodeOptions
+from espnet_medusa.inference.experiment import TrainedModel
+from espnet_medusa.networks.multi_token_decoder import MultiTokenDecoder
+from espnet_medusa.networks.whisper.tokens import (
+    DETECT,
+    WhisperTokens,
+    hugging_face_tokenizer,
+    language_code,
+    read_whisper_tokens,
+)
 
 ENGLISH = "en"
 
@@ -98,3 +108,15 @@ class WhisperPrompts:
         if language == DETECT or (language is None and not self.tokens.languages):
             return next(iter(self.tokens.languages), ENGLISH)
         return language
+
+
+def find_prompts(
+    options: DecodeOptions, trained: TrainedModel, converter: Any
+) -> WhisperPrompts | None:
+    """Return the prompts of a model that was trained with Whisper's prompts, else None."""
+    labels = trained.whisper_labels
+    if labels is None or not isinstance(trained.asr_model.decoder, MultiTokenDecoder):
+        return None
+    tokens = read_whisper_tokens(hugging_face_tokenizer(converter))
+    tokens = replace(tokens, start=trained.asr_model.sos)  # that of the checkpoint's configs
+    return WhisperPrompts(tokens, options.language or labels.language, options.task or labels.task)
