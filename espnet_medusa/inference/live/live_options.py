@@ -33,7 +33,7 @@ class LiveOptions:
         "(attention)",
         group=GROUP,
     )
-    live_agreement: int = option(2, "number of updates that agree on a word", group=GROUP)
+    live_agreement: int = option(3, "number of updates that agree on a word", group=GROUP)
     live_margin: float = option(
         0.6, "audio in s after a word, for live_policy: attention", group=GROUP
     )
@@ -41,10 +41,10 @@ class LiveOptions:
         0.6, "a pause of this many s confirms all words; needs skip_silence: true", group=GROUP
     )
     buffer_seconds: float = option(
-        10.0, "longer audio in s is shortened by its confirmed words", group=GROUP
+        15.0, "longer audio in s is shortened by its confirmed words", group=GROUP
     )
     live_prompt_tokens: int = option(
-        64, "most tokens of the text before the audio that are its prompt", group=GROUP
+        200, "most tokens of the text before the audio that are its prompt", group=GROUP
     )
 
     def __post_init__(self) -> None:
