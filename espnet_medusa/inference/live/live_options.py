@@ -34,9 +34,7 @@ class LiveOptions:
         group=GROUP,
     )
     live_agreement: int = option(3, "number of updates that agree on a word", group=GROUP)
-    live_margin: float = option(
-        0.6, "audio in s after a word, for live_policy: attention", group=GROUP
-    )
+    live_margin: float = option(0.6, "audio in s that follows a confirmed word", group=GROUP)
     pause_seconds: float = option(
         0.6, "a pause of this many s confirms all words; needs skip_silence: true", group=GROUP
     )
