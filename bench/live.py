@@ -13,7 +13,7 @@ measures ours. For the other systems, with converted weights of the same model:
 A stream is a chapter of LibriSpeech, or a data directory; its utterances are joined. Systems take
 turns stream by stream, each in a process of its own, which a virtual clock feeds at the pace of
 speech (``live_systems/base.py``). ESPnet's windows need ESPnet 202611. ``--records`` keeps the
-events of finished turns, so the same command resumes.
+events of finished turns, so the same command resumes, even with more systems or streams.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from live_delays import confirmed_words
 from live_report import NOTES, WITHOUT, YAAL, measure, plot, write_table
 from live_streams import Stream, StreamReader, choose_sources
 from live_systems.base import Event, Files, Setting
-from live_systems.settings import AGREEMENT, OF_PEERS, SETTINGS, SYSTEMS, ours
+from live_systems.settings import AGREEMENT, ATTENTION, OF_PEERS, SETTINGS, SYSTEMS, ours
 from machine import describe_machine, machine_name
 
 from espnet_medusa.data.command_line import positive, run_main
@@ -49,6 +49,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--whisper", required=True, help="our model: a name or folder of Hugging Face")
+    add("--name", help="name of the model in the page; default: the end of --whisper")
     add("--peers", type=Path, help="folder with venv, whisper_streaming and SimulStreaming")
     add("--ctranslate2", default="", help="the model for faster-whisper")
     add("--openai", default="", help="the model for openai-whisper, such as base.pt")
@@ -71,7 +72,8 @@ def more_settings(words: Iterable[str]) -> list[Setting]:
         live = {name: yaml.safe_load(value) for name, _, value in
                 (pair.partition("=") for pair in pairs.split(","))}  # fmt: skip
         update_s = live.get("update_seconds", 0.5)
-        found.append(ours(AGREEMENT, update_s, pairs, live=live))
+        policy = ATTENTION if live.get("live_policy") == "attention" else AGREEMENT
+        found.append(ours(policy, update_s, pairs, live=live))
     return found
 
 
@@ -98,12 +100,14 @@ class Systems:
         folder = self.records / "".join(c if c.isalnum() else "_" for c in setting.name)
         folder.mkdir(parents=True, exist_ok=True)
         answer, log = folder / f"{stream.name}.json", folder / "log"
-        if not answer.is_file():
-            asked, samples = folder / "request.json", self.records / f"{stream.name}.npy"
+        asked, samples = folder / f"{stream.name}.request", self.records / f"{stream.name}.npy"
+        request = {"files": asdict(self.files), "setting": asdict(setting)}
+        request |= {"threads": self.threads, "samples": str(samples), "rate_hz": RATE_HZ}
+        text = json.dumps(request | {"count": len(stream.samples)})
+        if not answer.is_file() or asked.read_text(encoding="utf-8") != text:
+            answer.unlink(missing_ok=True)
+            asked.write_text(text, encoding="utf-8")
             np.save(samples, stream.samples)
-            request = {"files": asdict(self.files), "setting": asdict(setting)}
-            request |= {"threads": self.threads, "samples": str(samples), "rate_hz": RATE_HZ}
-            asked.write_text(json.dumps(request), encoding="utf-8")
             command = ["-m", "live_systems.worker", str(asked), str(answer)]
             with log.open("w", encoding="utf-8") as output:
                 done = subprocess.run(
@@ -224,7 +228,7 @@ def write(
     audio_s = sum(len(stream.samples) for stream in streams) / RATE_HZ
     names = ", ".join(stream.name for stream in streams)
     about = (
-        f"{Path(args.whisper).name}; {machine['processor']}, {args.threads} threads; "
+        f"{args.name or Path(args.whisper).name}; {machine['processor']}, {args.threads} threads; "
         f"{len(streams)} streams, {audio_s:.0f} s of audio: {names}."
     )
     missing = "".join(f"\nLeft out: {name}: {reason}.\n" for name, reason in left_out.items())

@@ -25,16 +25,19 @@ COLUMNS = {
     PROCESSOR: "{:.3f}", "MB at most": "{:.0f}",
 }  # fmt: skip
 HEADER = ["system", "policy", "updates [s]", "search and precision", *COLUMNS]
-NOTES = f"""\
+NOTES = """\
 A word's delay is the time when it was confirmed minus the end of the word in its utterance, by our
-alignment of the reference. It counts words that equal their word in the reference. {WITHOUT}: the
-time of the last audio that the update took, instead of the time when the update was finished.
-Updates of a slow system take more audio, so its delays without computation are longer, too. Elapsed
-times are measured, and a virtual clock adds them to the time of the audio. LongYAAL: OmniSTEval's,
-over all words. Revised words: shown words that a later update replaced or took back, per 100 words
-of the final text. Calls: steps of the search, where beams of a step are one; without alignments.
-Means per update are those of updates that decoded. Processor: all threads, per second of audio;
-memory: that of the process, imports included. All systems decode English.
+alignment of the reference. Delays are those of words that equal their word in the reference.
+Without computation, the time of the last audio that the update took replaces the time when the
+update was finished. Updates of a slow system take more audio, so these delays are longer, too.
+Elapsed times are measured, and a virtual clock adds them to the time of the audio.
+
+LongYAAL is OmniSTEval's, over all words. Revised words are shown words that a later update replaced
+or took back, per 100 words of the final text; systems without a figure show only confirmed words.
+Calls are steps of the search, where beams of a step are one; alignments are not counted. Means per
+update are those of updates that decoded. Processor seconds are those of all threads. Memory is that
+of the process, imports included. The language is given. Utterances longer than 30 s are left out of
+streams.
 """
 
 
@@ -101,8 +104,11 @@ def plot(rows: Sequence[tuple[Setting, Mapping[str, float | None]]], path: Path)
             figures.get(MEDIAN, np.nan), figures[WER], ls="", color=color, ms=8, label=setting.name,
             marker=MARKERS[of_system.index(setting) % len(MARKERS)],
         )  # fmt: skip
-    axis.set(xscale="log", xlabel="median delay of a word, with computation [s]", ylabel=WER)
-    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set(xlabel="median delay of a word, with computation [s]", ylabel=WER)
+    if any(MEDIAN in figures for _, figures in rows):
+        axis.set_xscale("log", subs=[2, 5])
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.xaxis.set_minor_formatter("{x:g}")
     axis.set_ylim(bottom=0)
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
     save(figure, path)

@@ -101,7 +101,7 @@ def run_stream(
     nobody waits for audio.
     """
     total, fed, now = len(samples), 0, 0.0  # in samples
-    least = min(system.setting.update_s * rate_hz, total)
+    least = round(min(system.setting.update_s * rate_hz, total))
     events = []
 
     def measure(action: Callable[[], Said]) -> None:

@@ -79,6 +79,10 @@ def test_a_slow_system_takes_all_audio_that_has_arrived():
     assert times == [(1.0, 2.5), (2.5, 2.7), (3.5, 6.5), (5.0, 7.0), (5.0, 7.5)]
 
 
+def test_updates_have_whole_numbers_of_samples():
+    assert run_scripted(0.7, [0.0] * 4, 2.1)[:3] == [(0.7, 0.7), (1.4, 1.4), (2.1, 2.1)]
+
+
 def test_without_updates_all_audio_comes_at_once():
     assert run_scripted(float("inf"), [0.0, 2.0], 3.0) == [(3.0, 3.0), (3.0, 5.0)]
 
@@ -159,7 +163,7 @@ def test_each_setting_has_a_system_and_a_name_of_its_own():
     assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
     (added,) = live.more_settings(["live_policy=attention,update_seconds=0.7"])
     assert added.options["live"] == {"live_policy": "attention", "update_seconds": 0.7}
-    assert added.update_s == 0.7
+    assert (added.update_s, added.policy) == (0.7, "AlignAtt")
 
 
 def test_our_system_writes_the_text_of_live(whisper):
@@ -215,6 +219,8 @@ def test_the_bench_writes_a_page_and_resumes(whisper, chapter, tmp_path, monkeyp
     assert (tmp_path / "page.png").stat().st_size > 0
     live.main(words)
     assert page.read_text() == first and len(runs) == 2
+    live.main([*words, "--minutes", "0.01"])  # another stream: the first utterance
+    assert "1 streams, 2 s of audio" in page.read_text() and len(runs) == 4
     with command_refused(capsys, "no speech", "--trans"):
         live.main(["--whisper", whisper])
 
