@@ -113,13 +113,27 @@ class ScriptBuilder(DatasetBuilder):
 
     def is_built(self, recipe_dir: str, data_dirs: Sequence[str], **others: Any) -> bool:
         """Return whether all data directories exist."""
-        return all((Path(recipe_dir) / name / "wav.scp").is_file() for name in data_dirs)
+        return not self._missing(recipe_dir, data_dirs)
 
-    def build(self, recipe_dir: str, options: Sequence[str] = (), **of_template: Any) -> None:
-        """Run the script in the recipe's folder; raise InputError if it fails."""
+    def build(
+        self, recipe_dir: str, data_dirs: Sequence[str], options: Sequence[str] = (), **others: Any
+    ) -> None:
+        """Run the script in the recipe's folder.
+
+        Raises:
+            InputError: It fails, or does not write one of ``data_dirs``.
+        """
         words = [sys.executable, self.script, *map(str, options)]
         if subprocess.run(words, cwd=recipe_dir).returncode:
             raise InputError(f"create_dataset: {self.script} failed; its message is above")
+        if missing := self._missing(recipe_dir, data_dirs):
+            raise InputError(
+                f"create_dataset: data_dirs: {', '.join(missing)}; {self.script} writes no such "
+                "folder with these options; correct data_dirs or options"
+            )
+
+    def _missing(self, recipe_dir: str, data_dirs: Sequence[str]) -> list[str]:
+        return [name for name in data_dirs if not Path(recipe_dir, name, "wav.scp").is_file()]
 
 
 def read_texts(data_dir: str) -> list[str]:

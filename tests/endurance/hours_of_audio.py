@@ -14,7 +14,7 @@ time would not do, because it depends on other programs. Exit status 1: memory g
 import argparse
 import ctypes
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from espnet_medusa.recipes.report.markdown import markdown_table
 SETTLED = 0.1  # share of the audio before measurements count
 MOST_GROWTH, MOST_OFF = 0.02, 0.10
 HOUR_S, RATE_HZ, MEGABYTE = 3600.0, 16000, 1e6
+Decode = Callable[[Speech2Text, Path, float], Iterator["Step"]]
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,25 @@ def recordings(path: Path, hours: float) -> Iterator[LongRecording]:
             yield LongRecording(number, samples)
 
 
-def decode(speech2text: Speech2Text, audio: Path, hours: float) -> Iterator[Step]:
-    process, started = psutil.Process(), time.process_time()
+class Meter:
+    """Measures this process, from now on."""
+
+    def __init__(self):
+        self.process, self.started = psutil.Process(), time.process_time()
+
+    def step(self, done: float) -> Step:
+        memory = memory_in_use(), self.process.memory_info().rss
+        return Step(done, time.process_time() - self.started, *memory, self.process.num_fds())
+
+
+def decode_windows(speech2text: Speech2Text, audio: Path, hours: float) -> Iterator[Step]:
+    meter = Meter()
     options = LongFormOptions(temperature_increment_on_fallback=None)
     for step in speech2text.long_form(options)(recordings(audio, hours)):
         if step.recording.error is not None:
             raise step.recording.error
         done = (step.recording.key * HOUR_S + step.recording.done_s) / (hours * HOUR_S)
-        memory = memory_in_use(), process.memory_info().rss
-        yield Step(done, time.process_time() - started, *memory, process.num_fds())
+        yield meter.step(done)
 
 
 def peaks(steps: Sequence[Step], name: str) -> list[float]:
@@ -121,7 +132,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, help="page to write (.md)")
 
 
-def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
+def check(
+    args: argparse.Namespace, folder: Path, decode: Decode = decode_windows
+) -> tuple[str, str]:
     torch.set_num_threads(args.threads)
     options = {"search": "greedy", "ctc_weight": 0.0, "decoder_precision": args.decoder_precision}
     weights = find_weights(args.model, "model")
@@ -135,7 +148,7 @@ def check(args: argparse.Namespace, folder: Path) -> tuple[str, str]:
     rows = [
         ["audio [h]", f"{args.hours:g}"],
         ["processor time [s]", f"{steps[-1].seconds:.0f}"],
-        ["windows", str(len(steps))],
+        ["windows or updates", str(len(steps))],
         ["memory in use [MB], tenths 2 to 10", " ".join(f"{peak:.0f}" for peak in memory)],
         ["it grew by [%]", f"{100 * growth(memory):.1f}"],
         ["resident [MB]", " ".join(f"{peak:.0f}" for peak in resident)],

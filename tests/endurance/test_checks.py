@@ -2,13 +2,16 @@
 
 import random
 import subprocess
+from dataclasses import replace
 
 import full_disk
 import harness
 import hours_of_audio
+import hours_of_live
 import numpy as np
 import psutil
 import pytest
+import random_live
 import random_s2t
 import random_searches
 import random_windows
@@ -24,6 +27,7 @@ from harness import EQUAL, CheckRow, read_rows, run, write_row
 from hours_of_audio import Step, furthest_off, growth, join_audio, memory_in_use, peaks, recordings
 from killed_stages import TIMED, Stages, disturbed, finish, kill_some
 from killed_training import EPOCH, START, WRITING, describe, leaves_gradients, read_tensors
+from live_updates import repeat_without_drafts
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from random_s2t import cases_of_a_model
 from random_searches import DIFFERS, beam_case, greedy_case
@@ -218,7 +222,8 @@ def test_memory_in_use_is_allocated_memory():
     assert memory_in_use() - before < 1_000_000
 
 
-def test_a_minute(tmp_path):
+@cases((hours_of_audio,), (hours_of_live,))
+def test_a_minute(check, tmp_path):
     path = save_openai_whisper(openai_whisper(1, end=4.0), tmp_path / "whisper.pt")
     convert.main([str(path), str(tmp_path / "exp"), "--language", "en"])
     write_samples(tmp_path, {"a": noise_and_silence(40, 0), "b": noise_and_silence(40, 1)})
@@ -226,12 +231,12 @@ def test_a_minute(tmp_path):
     command += ["--output", tmp_path / "hours.md", "--table", tmp_path / "checks.md"]
     command += ["--decoder_precision", "float32", "--hours", 75 / 3600]
     # Figures of so short a time may be out of bounds: status 1.
-    assert exit_status(hours_of_audio.main, *command) in (0, 1)
+    assert exit_status(check.main, *command) in (0, 1)
     text = (tmp_path / "hours.md").read_text()
     assert "|audio [h]|0.0208333|" in text and "progress off by" in text
     (row,) = read_rows(tmp_path / "checks.md")
     assert "open files, least and most: " in row.found
-    assert row.command == "hours_of_audio.py --hours 0.0208333 --threads 1"
+    assert row.command == f"{check.__name__}.py --hours 0.0208333 --threads 1"
 
 
 def test_audio_is_repeated_and_cut_into_hours(tmp_path, monkeypatch):
@@ -244,7 +249,11 @@ def test_audio_is_repeated_and_cut_into_hours(tmp_path, monkeypatch):
     assert values == [[1, 1, 2, 2, 2], [2, 1, 1, 2, 2], [2, 2, 1]]
 
 
-@cases((random_searches, ": 0 mismatches"), (random_s2t, "3 calls of 1 s2t models"))
+@cases(
+    (random_searches, ": 0 mismatches"),
+    (random_s2t, "3 calls of 1 s2t models"),
+    (random_live, ": 0 mismatches"),
+)
 def test_a_few_cases_write_a_row(check, found, tmp_path, monkeypatch):
     monkeypatch.setattr(random_s2t, "BATCHES", 1)
     table = tmp_path / "checks.md"
@@ -252,6 +261,23 @@ def test_a_few_cases_write_a_row(check, found, tmp_path, monkeypatch):
     (row,) = read_rows(table)
     assert row.right == "yes" and found in row.found
     assert row.command == f"{check.__name__}.py --cases 3 --seed 0"
+
+
+def test_a_draft_that_changes_a_live_text_is_a_mismatch(tmp_path, monkeypatch):
+    def repeat_with_wrong_drafts(live):
+        decode = live.decoder.decode
+
+        def shorter(encoded, rows, attempt):
+            ((decoding, counts),) = decode(encoded, rows, attempt)
+            if rows[0].draft:
+                decoding = replace(decoding, tokens=decoding.tokens[:-1])
+            return [(decoding, counts)]
+
+        live.decoder.decode = shorter
+        return repeat_without_drafts(live)
+
+    monkeypatch.setattr(random_live, "repeat_without_drafts", repeat_with_wrong_drafts)
+    assert DIFFERS in random_live.outcomes_of(3, tmp_path / "3")
 
 
 @pytest.mark.skipif(not SAME_CTC_WINDOW, reason="this ESPnet's CTC has no window")

@@ -13,6 +13,7 @@ from espnet3.systems.esp2_asr.metrics.wer import WER
 from splet.bin import measure as splet
 
 from espnet_medusa.espnet3 import inference, metrics
+from espnet_medusa.espnet3.dataset import ScriptBuilder
 
 SHORT = {"maxlenratio": -6, "search": "greedy", "heads": "none"}
 
@@ -97,3 +98,20 @@ def test_the_runner_returns_text_segments_and_counts(whisper):
     assert one == inference.MedusaRunner.format_output(decodings[0], batched=False)
     assert one["audio_seconds"] == len(noise(0)) / 16000 and two["decoder_calls"] > 0
     assert [part["text"] for part in one["segments"]] == [one["text"]]
+
+
+def test_a_script_that_writes_other_folders(tmp_path):
+    class Builder(ScriptBuilder):
+        script = "prepare.py"
+
+    def prepare(folder):
+        path = f"__import__('pathlib').Path({folder!r})"
+        code = f"{path}.mkdir(); ({path} / 'wav.scp').touch()"
+        (tmp_path / "prepare.py").write_text(code)
+        Builder().build(recipe_dir=tmp_path, data_dirs=["train"])
+
+    assert_refused("data_dirs: train; prepare.py writes no such folder", prepare, "train_5")
+    prepare("train")
+    assert Builder().is_built(tmp_path, ["train"])
+    (tmp_path / "prepare.py").write_text("raise SystemExit(1)")
+    assert_refused("prepare.py failed", Builder().build, tmp_path, ["train"])

@@ -58,6 +58,28 @@ class Decoded:
     end_s: float  # of the buffer
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What is known of the audio of a buffer when it has been decoded."""
+
+    end_s: float  # of the buffer
+    spoken_s: float  # end of the last speech
+    speech_s: float  # duration of all speech
+    last: bool  # no audio follows
+    full: bool  # the buffer fills the window
+    is_pause: bool  # the silence at its end confirms words
+    lacks: bool  # speech goes on where the text has ended
+
+    @property
+    def silence_s(self) -> float:
+        return self.end_s - self.spoken_s
+
+    @property
+    def is_break(self) -> bool:
+        """Whether the silence at the end also ends a segment."""
+        return self.is_pause and self.silence_s >= GAP_S
+
+
 class LiveTranscriber:
     """Transcribes a stream; ``decoder`` decodes greedily or by beam search, at temperature 0.
 
@@ -157,24 +179,20 @@ class LiveTranscriber:
             if last or full:
                 self._cut(end_s)
             return (), self._segments(ended=last)
-        ends_s = audio.speech_ends_s(audio.start_s, end_s)
-        if self.decoded is None or ends_s + AFTER_S > self.decoded.end_s:
+        spoken_s = audio.speech_ends_s(audio.start_s, end_s)
+        if self.decoded is None or spoken_s + AFTER_S > self.decoded.end_s:
             before = self._tentative
-            self._decode(end_s, ends_s)
+            self._decode(end_s, spoken_s)
             if last and not self.hypotheses:  # the text repeats itself
                 self.hypotheses = [before]
-        pause_s = end_s - ends_s
-        lacks = audio.speech_s(self.changed_s, end_s) >= LACKING_S and bool(
-            self.words or self._tentative
-        )
-        is_pause = pause_s >= self.live.pause_seconds and audio.speech is not None
-        pause_s = pause_s if is_pause else 0.0
-        count = self._count_confirmed(end_s, last, pause_s, lacks, full, speech_s)
-        new = self._confirm(count)
-        left = self._shorten(end_s, ends_s, last, lacks, is_pause, full)
-        return new, left
+        is_pause = end_s - spoken_s >= self.live.pause_seconds and audio.speech is not None
+        lacks = audio.speech_s(self.changed_s, end_s) >= LACKING_S
+        lacks = lacks and bool(self.words or self._tentative)
+        now = Moment(end_s, spoken_s, speech_s, last, full, is_pause, lacks)
+        new = self._confirm(self._count_confirmed(now))
+        return new, self._shorten(now)
 
-    def _decode(self, end_s: float, ends_s: float) -> None:
+    def _decode(self, end_s: float, spoken_s: float) -> None:
         """Decode the buffer, and add its hypothesis; none if the text repeats itself."""
         samples = self.audio.read(round(end_s * RATE_HZ))
         features = self.decoder.features(samples)
@@ -196,7 +214,7 @@ class LiveTranscriber:
             tokens = []
         words = split_words(tokens, self.decoder.text.decode, -1, self.language)
         from_s = self.words[-1].end_s if self.words else self.audio.start_s
-        words = spread(words, min(from_s, ends_s), ends_s)
+        words = spread(words, min(from_s, spoken_s), spoken_s)
         if [word.text for word in words] != [word.text for word in before]:
             self.changed_s = end_s
         self.hypotheses = [*self.hypotheses, words][-self.live.live_agreement :]
@@ -218,30 +236,28 @@ class LiveTranscriber:
         text = "".join(word.text for word in self.words) + decoding.text
         return most is not None and compression_ratio(text) > most
 
-    def _count_confirmed(
-        self, end_s: float, last: bool, pause_s: float, lacks: bool, full: bool, speech_s: float
-    ) -> int:
+    def _count_confirmed(self, now: Moment) -> int:
         """Return how many of the tentative words are confirmed."""
-        words, live, is_pause = self._tentative, self.live, pause_s > 0
-        if last:
+        words, live = self._tentative, self.live
+        if now.last:
             return len(words)
         most = whole(words)
-        if pause_s >= GAP_S or lacks:
+        if now.is_break or now.lacks:
             return most
         # In a short pause the sentence may go on: its last mark is not confirmed.
-        if is_pause:
+        if now.is_pause:
             return most - (most > 0 and words[most - 1].is_mark)
         if live.live_policy == ATTENTION:
             self._align()
-        count = attended(self._tentative, end_s - live.live_margin)
+        count = attended(self._tentative, now.end_s - live.live_margin)
         if live.live_policy == AGREEMENT:
             enough = len(self.hypotheses) == live.live_agreement
             count = min(count, agreed(self.hypotheses)) if enough else 0
-        if not self.language_known and speech_s < LANGUAGE_S:
+        if not self.language_known and now.speech_s < LANGUAGE_S:
             count = 0
-        if full and words:  # the older half of the buffer, or one word
+        if now.full and words:  # the older half of the buffer, or one word
             self._align()
-            oldest = attended(self._tentative, end_s - self.window_s / 2)
+            oldest = attended(self._tentative, now.end_s - self.window_s / 2)
             return max(min(count, most), oldest, int(not self.words))
         return min(count, most)
 
@@ -279,35 +295,40 @@ class LiveTranscriber:
             # Tentative words are aligned again, with more audio.
             self.hypotheses[-1] = tuple(found[count:])
 
-    def _shorten(
-        self, end_s: float, ends_s: float, last: bool, lacks: bool, is_pause: bool, full: bool
-    ) -> list[Segment]:
+    def _shorten(self, now: Moment) -> list[Segment]:
         """Remove confirmed words from the buffer if it is long; return segments that ended."""
-        audio, most = self.audio, self.live.buffer_seconds
+        if now.last or now.lacks:
+            return self._end_text(now)
         tokens = sum(len(word.tokens) for word in self.words)
-        is_long = full or end_s - audio.start_s > most or tokens > self.most_tokens
-        pause_s, least_s = end_s - ends_s, audio.start_s + self.window_s / 4 * full
-        if last or lacks:
+        is_long = now.full or now.end_s - self.audio.start_s > self.live.buffer_seconds
+        is_long |= tokens > self.most_tokens
+        if now.is_pause and not self._tentative and (now.is_break or is_long):
             self._align()
-            text_end_s = max(self._text_end_s(), least_s)
-            rest_s = audio.speech_s(text_end_s, end_s)
-            go_on = rest_s >= LACKING_S and text_end_s >= audio.start_s + LEAST_S
-            self._leave(len(self.words), text_end_s if go_on or not last else end_s)
-            return self._segments(ended=last and not go_on)
-        if is_pause and not self._tentative and (pause_s >= GAP_S or is_long):
-            self._align()
-            self._leave(len(self.words), ends_s + min(MARGIN_S, pause_s / 2))
-            return self._segments(ended=pause_s >= GAP_S)
-        if not is_long or not (self.words or full):
+            self._leave(len(self.words), now.spoken_s + min(MARGIN_S, now.silence_s / 2))
+            return self._segments(ended=now.is_break)
+        if not is_long or not (self.words or now.full):
             return []
         self._align()
-        half_s = (audio.start_s + end_s) / 2
+        half_s = (self.audio.start_s + now.end_s) / 2
         count, start_s = choose_cut(self.words, half_s, self.most_tokens)
-        if start_s < least_s:
+        if start_s < (least_s := self._least_s(now)):
             start_s, count = least_s, attended(self.words, least_s)
-        if count or full:
+        if count or now.full:
             self._leave(count, start_s)
         return self._segments()
+
+    def _end_text(self, now: Moment) -> list[Segment]:
+        """Remove all words from the buffer; audio after them remains if it has speech."""
+        self._align()
+        text_end_s = max(self._text_end_s(), self._least_s(now))
+        rest_s = self.audio.speech_s(text_end_s, now.end_s)
+        go_on = rest_s >= LACKING_S and text_end_s >= self.audio.start_s + LEAST_S
+        self._leave(len(self.words), text_end_s if go_on or not now.last else now.end_s)
+        return self._segments(ended=now.last and not go_on)
+
+    def _least_s(self, now: Moment) -> float:
+        """Return where the next buffer begins at the earliest: a full one has to become shorter."""
+        return self.audio.start_s + self.window_s / 4 * now.full
 
     def _text_end_s(self) -> float:
         """Return where the text of the buffer ends: the most probable timestamp after it."""

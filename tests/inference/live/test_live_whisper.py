@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from cases import cases
+from live_updates import UNGUARDED, repeat_without_drafts, stream
 from openai_whisper import noise_and_silence, openai_whisper, save_openai_whisper
 from refusals import refuses
 
@@ -16,7 +17,6 @@ from espnet_medusa.inference.speech2text import Speech2Text
 
 INT8 = {"encoder_precision": "int8", "decoder_precision": "int8"}
 needs_kernels = pytest.mark.skipif(not has_kernels(torch.device("cpu")), reason="no CPU kernels")
-OPTIONS = {"skip_silence": False, "no_speech_threshold": None, "compression_ratio_threshold": None}
 
 
 @pytest.fixture(scope="session")
@@ -40,36 +40,6 @@ def models(whisper):
     return open_model
 
 
-def stream(live, samples, rng):
-    updates, place = [], 0
-    while place < len(samples):
-        size = round(16000 * rng.choice([0.01, 0.3, 0.5, 0.9, 4.0]))
-        live.add(samples[place : place + size])
-        place += size
-        if (update := live.update()) is not None:
-            updates.append(update)
-    return [*updates, live.finish()]
-
-
-def check_each_update(live):
-    """Decode each buffer also without drafts, and compare; return the numbers of calls."""
-    decode, calls = live.decoder.decode, []
-
-    def both(encoded, rows, attempt):
-        found = decode(encoded, rows, attempt)
-        plain = decode(encoded, [rows[0]._replace(draft=None)], attempt)
-        ((drafted, counts),), ((other, more),) = found, plain
-        assert drafted.tokens == other.tokens
-        assert drafted.average_log_probability == pytest.approx(
-            other.average_log_probability, abs=1e-4
-        )
-        calls.append((counts.decoder_calls, more.decoder_calls, rows[0]))
-        return found
-
-    live.decoder.decode = both
-    return calls
-
-
 @cases(
     ({}, 1),
     ({}, 2),
@@ -80,26 +50,34 @@ def check_each_update(live):
 def test_drafts_change_no_update(options, seed, models):
     rng = random.Random(seed)
     live = models(**options).live(
-        **OPTIONS, update_seconds=1.0, buffer_seconds=rng.choice([3, 6, 20]),
+        **UNGUARDED, update_seconds=1.0, buffer_seconds=rng.choice([3, 6, 20]),
         live_policy=rng.choice(["agreement", "attention"]), initial_prompt="a prompt",
         live_agreement=3, live_margin=rng.choice([0.2, 1.0]),
     )  # fmt: skip
-    calls = check_each_update(live)
+    repeated = repeat_without_drafts(live)
     updates = stream(live, noise_and_silence(20, seed), rng)
+    for _, (drafted, _), (plain, _) in repeated:
+        assert drafted.tokens == plain.tokens
+        assert drafted.average_log_probability == pytest.approx(
+            plain.average_log_probability, abs=1e-4
+        )
     text = "".join(word.text for update in updates for word in update.confirmed)
     segments = [segment for update in updates for segment in update.segments]
     assert text == "".join(segment.text for segment in segments) != ""
     assert all(one.start_s <= one.end_s <= 20.01 for one in segments)
-    assert any(row.draft for _, _, row in calls)
-    drafted = [(some, more) for some, more, row in calls if row.draft]
-    assert sum(some for some, _ in drafted) <= sum(more for _, more in drafted)
-    assert live.statistics.decoder_calls == sum(some for some, _, _ in calls)
+    with_draft = [one for one in repeated if one.row.draft]
+    some, more = (
+        sum(counts.decoder_calls for _, counts in decodings)
+        for decodings in zip(*(one[1:] for one in with_draft), strict=True)
+    )
+    assert 0 < some <= more
+    assert live.statistics.decoder_calls == sum(one.drafted[1].decoder_calls for one in repeated)
 
 
 def test_the_prefix_is_kept_and_begin_suppression_does_not_follow_it(models):
     """After a prefix a text may end at once; its scores are those of the whole text."""
     model = models()
-    live = model.live(**OPTIONS)
+    live = model.live(**UNGUARDED)
     features = live.decoder.features(noise_and_silence(3, 1))
     encoded = live.decoder.encode([(features, Window(0, features.frames))])
     how = Attempt(0.0, timestamps=False)
@@ -113,7 +91,7 @@ def test_the_prefix_is_kept_and_begin_suppression_does_not_follow_it(models):
 
 
 def test_the_language_is_detected_until_words_are_confirmed(models):
-    live = models(language="detect").live(**OPTIONS)
+    live = models(language="detect").live(**UNGUARDED)
     live.add(noise_and_silence(4, 1))
     update = live.update()
     assert update.language in live.decoder.model.prompts.tokens.languages
