@@ -95,8 +95,9 @@ class Meter:
 
 
 def decode_windows(speech2text: Speech2Text, audio: Path, hours: float) -> Iterator[Step]:
-    meter = Meter()
     options = LongFormOptions(temperature_increment_on_fallback=None)
+    speech2text.release_weights(options)
+    meter = Meter()
     for step in speech2text.long_form(options)(recordings(audio, hours)):
         if step.recording.error is not None:
             raise step.recording.error
@@ -139,7 +140,6 @@ def check(
     options = {"search": "greedy", "ctc_weight": 0.0, "decoder_precision": args.decoder_precision}
     weights = find_weights(args.model, "model")
     speech2text = Speech2Text(args.model / "config.yaml", weights, **options)
-    speech2text.release_weights()
     join_audio(args.data_dir, folder / "audio.float32")
     steps = [*decode(speech2text, folder / "audio.float32", args.hours)]
     settled = [step for step in steps if step.done >= SETTLED]

@@ -15,11 +15,13 @@ import harness
 from hours_of_audio import HOUR_S, RATE_HZ, Meter, Step, add_options, check, recordings
 
 from espnet_medusa import Speech2Text
+from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 
 PIECE = RATE_HZ // 2
 
 
 def decode_live(speech2text: Speech2Text, audio: Path, hours: float) -> Iterator[Step]:
+    speech2text.release_weights(LongFormOptions(word_timestamps=True))  # keeps those of word times
     meter, live = Meter(), speech2text.live(language="en")
     for recording in recordings(audio, hours):
         for start in range(0, len(recording.samples), PIECE):
