@@ -34,8 +34,8 @@ LayerArguments = structure(
 CallArguments = structure(
     (number, "utterances heads head_size"),
     (pointer, "first_row joined slots"),
-    (number, "capacity known"),
-    (pointer, "visible"),
+    (number, "capacity"),
+    (pointer, "known visible"),
     (number, "width"),
     (pointer, "packed"),
     (number, "frames"),
@@ -71,7 +71,6 @@ RestrictionArguments = structure(
     (pointer, "eos_scores groups"),
     (number, "last_group renormalize"),
 )
-
 linear, norm = POINTER(LinearArguments), POINTER(NormArguments)
 restriction = POINTER(RestrictionArguments)
 heads, chain = POINTER(AttendingHeadsArguments), POINTER(ChainArguments)
