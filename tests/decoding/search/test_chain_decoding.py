@@ -4,9 +4,9 @@ import random
 from dataclasses import asdict, replace
 
 import torch
-from cases import combinations
+from cases import pairs
 from kernel_kinds import KINDS, some_threads, with_kernels
-from tiny import EOS, tiny_decoder, random_encoder_out
+from tiny import EOS, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search import chain_decoding
@@ -59,8 +59,8 @@ def results(states, probed):
     return found
 
 
-@combinations(seed=range(60))
-def test_the_same_as_the_general_loop(seed, monkeypatch):
+@pairs(kind=KINDS, seed=range(20), indirect=["kind"])
+def test_the_same_as_the_general_loop(kind, seed, monkeypatch):
     rng = random.Random(seed)
     search, may_be_limited = random_search(rng, seed)
     count = rng.randint(1, 5)
