@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import torch
 
 from espnet_medusa.data.threads import lock_of
+from espnet_medusa.decoding.draft.head_proposers import AttendingHeadsProposer
 from espnet_medusa.decoding.runtime.heads import PackedCrossKeysValues
 from espnet_medusa.decoding.runtime.layer import (
     AttentionWeights,
@@ -15,7 +16,13 @@ from espnet_medusa.decoding.runtime.layer import (
     PackedLayer,
 )
 from espnet_medusa.decoding.runtime.linear import GELU, RELU, pack_norm
-from espnet_medusa.decoding.runtime.native_decoder import NativeLayer, NativeStack, visible_bits
+from espnet_medusa.decoding.runtime.native_decoder import (
+    NativeAttendingHeads,
+    NativeLayer,
+    NativeStack,
+    visible_bits,
+)
+from espnet_medusa.decoding.runtime.native_loop import NativeLoop
 from espnet_medusa.decoding.runtime.precision import Precision
 from espnet_medusa.decoding.runtime.tree_runtime import TreeRuntime
 from espnet_medusa.decoding.tree.node_cache import GROWTH
@@ -49,6 +56,17 @@ class CrossAttentionRuntime(TreeRuntime):
             last, mask = state.encoder_keys_values[-1], state.encoder_out_mask
             state.cross_keys_values = PackedCrossKeysValues(last, mask, len(encoder_out))
         return state
+
+    def chain_loop(self, proposer) -> NativeLoop | None:
+        native = isinstance(self.layers, NativeStack) and self.embeds_projection
+        if not native or self.base_head is not None:
+            return None
+        heads = None
+        if proposer is not None:
+            heads = proposer.heads if type(proposer) is AttendingHeadsProposer else None
+            if not (isinstance(heads, NativeAttendingHeads) and heads.has_chain):
+                return None
+        return NativeLoop(self.layers, self.norm, self.projection, self.positions, heads)
 
     def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:
         table = self._position_table(state.num_nodes)  # a node's depth is below this number

@@ -99,9 +99,10 @@ class NativeStack(LayerStack):
         packing, layer, slots = nodes.packing, self[0], state.cache.slots[first]
         cross = state.encoder_keys_values[first : first + len(self)]
         rows = first_rows(packing.sizes)
+        known = (c_int32 * packing.shape[0])(*[state.cache.num_nodes] * packing.shape[0])
         call = CallArguments(
             *(packing.shape[0], layer.num_heads, layer.head_size, addressof(rows)),
-            *(None, slots.data_ptr(), slots.size(1), state.cache.num_nodes),
+            *(None, slots.data_ptr(), slots.size(1), addressof(known)),
             *(address(nodes.mask), packing.shape[1], None, cross[0].frames),
             *(address(state.encoder_out_mask), torch.get_num_threads()),
         )

@@ -108,6 +108,7 @@ class GreedyStrategy(Strategy):
         self.rule, self.best_tokens = rule, best_tokens
         self.needs_draft_scores = not rule.verifies
         self.drafts_change_text = not rule.best_only
+        self.follows_best_tokens = type(self) is GreedyStrategy and rule.best_only
 
     def begin(self, encoder_out, prompt, max_length, limits) -> GreedyState:
         root = Prefix(int(prompt[-1]))

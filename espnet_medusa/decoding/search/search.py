@@ -13,6 +13,7 @@ from itertools import accumulate
 import torch
 
 from espnet_medusa.data.encoder_rows import frame_counts, row_counts
+from espnet_medusa.decoding.search.chain_decoding import decode_chains
 from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
 from espnet_medusa.decoding.search.scores import Request
 from espnet_medusa.decoding.search.search_options import LengthLimits
@@ -121,6 +122,8 @@ class Search:
             encoder_out, encoder_out_lens, with_heads=planner.needs_head_input
         )
         share_seconds(states, started)
+        if decode_chains(decoder, planner, tree_state, states):
+            return
         started, roots = time.perf_counter(), [state.root for state in states]
         context = DraftContext(
             roots, encoder_out.device, draft_inputs, tree_state.cross_keys_values

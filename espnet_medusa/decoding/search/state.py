@@ -147,6 +147,8 @@ class Strategy(ABC):
 
     best_first = False  # whether a node budget drops the least probable drafts, not the last ones
     needs_draft_scores = False  # whether drafts of width 1 also need log-probabilities
+    # Whether it writes the best tokens of ``best_tokens`` and nothing else.
+    follows_best_tokens = False
     drafts_change_text = False  # whether the text depends on the drafts (not with exact)
 
     def __init__(self, scoring: Scoring, width: int):

@@ -318,3 +318,12 @@ extern "C" void extend_layers(
         }
     }
 }
+
+#include "greedy_loop.h"
+
+// Decodes texts of all utterances; `gives_up` may be null.
+extern "C" void decode_chains(
+    const LoopModel* model, const LoopDrafts* drafts, const LoopRules* rules, const Call* call,
+    LoopRow* rows, GivesUp gives_up) {
+    GreedyLoop(*model, *drafts, *rules, *call, rows, gives_up).run();
+}

@@ -1,7 +1,7 @@
 """ctypes declarations of the native kernels: argument structures and function signatures."""
 
 import ctypes
-from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from typing import Any
 
@@ -34,8 +34,8 @@ LayerArguments = structure(
 CallArguments = structure(
     (number, "utterances heads head_size"),
     (pointer, "first_row joined slots"),
-    (number, "capacity known"),
-    (pointer, "visible"),
+    (number, "capacity"),
+    (pointer, "known visible"),
     (number, "width"),
     (pointer, "packed"),
     (number, "frames"),
@@ -71,6 +71,28 @@ RestrictionArguments = structure(
     (pointer, "eos_scores groups"),
     (number, "last_group renormalize"),
 )
+# In greedy_loop.h: LoopModel, LoopDrafts, LoopRules, LoopRow.
+LoopModelArguments = structure(
+    (pointer, "layers"),
+    (number, "num_layers"),
+    (pointer, "norm projection positions packed slots"),
+    (number, "capacity"),
+)
+LoopDraftsArguments = structure(
+    (number, "depth"), (c_float, "least"), (pointer, "heads projection list vocabulary packed")
+)
+LoopRulesArguments = structure(
+    (pointer, "blocked"), (number, "masks eos renormalize first_time after_times latest_first")
+)
+LoopRowArguments = structure(
+    (pointer, "prompt"),
+    (number, "prompt_length max_length min_length probed"),
+    (pointer, "probed_hidden tokens log_probs"),
+    (number, "written calls nodes"),
+    (pointer, "drafted accepted"),
+    (c_double, "seconds draft_seconds"),
+)
+GivesUp = CFUNCTYPE(c_int64, c_int64, c_int64)
 
 linear, norm = POINTER(LinearArguments), POINTER(NormArguments)
 restriction = POINTER(RestrictionArguments)
@@ -95,6 +117,10 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "draft_chain": (heads, linear, shortlist, chain, pointer, pointer, c_float, pointer, pointer),
     "advance_states": (heads, chain, pointer, pointer, pointer),
     "extend_layers": (layers, number, call, POINTER(pointer), pointer, pointer),
+    "decode_chains": (
+        *map(POINTER, (LoopModelArguments, LoopDraftsArguments, LoopRulesArguments)),
+        *(call, POINTER(LoopRowArguments), GivesUp),
+    ),
 }
 
 

@@ -12,15 +12,18 @@ struct Tree {
     const float* joined;  // (rows, 3, heads, head size): the new nodes'
     float* slots;         // (U, capacity, 2, heads, head size): keys and values of all nodes
     int64_t capacity;
-    int64_t known;        // slots of earlier nodes
-    const uint8_t* visible;  // (U, width, bytes) one bit per slot; null: all are visible
+    const int32_t* known;  // (U) slots of earlier nodes; equal unless the nodes are chains
+    const uint8_t* visible;  // (U, width, bytes) one bit per slot; null: the nodes are chains, and
+                             // all earlier ones are visible
     int64_t width;        // largest number of new nodes of an utterance
 
-    long slots_of(long count) const { return known + (visible ? width : count); }
+    long slots_of(long utterance, long count) const {
+        return known[utterance] + (visible ? width : count);
+    }
     // The bits of each node are padded to a multiple of 16.
     const uint8_t* visible_to(long utterance, long node) const {
         if (visible == nullptr) return nullptr;
-        return visible + (utterance * width + node) * (round_up(known + width, LANES) / 8);
+        return visible + (utterance * width + node) * (round_up(known[0] + width, LANES) / 8);
     }
 };
 
@@ -160,10 +163,10 @@ inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
         for (long head = 0; head < nodes.heads; ++head) {
             const long first = nodes.first_row[utterance];
             const long count = nodes.first_row[utterance + 1] - first;
-            const long known = tree.slots_of(count);
+            const long earlier = tree.known[utterance], known = tree.slots_of(utterance, count);
             float* keys = tree.slots + utterance * tree.capacity * 2 * width + head * size;
             const float* joined = tree.joined + first * 3 * width + head * size;
-            fill_slots(nodes, joined, count, keys + tree.known * 2 * width);
+            fill_slots(nodes, joined, count, keys + earlier * 2 * width);
             Slots slots{keys, keys + width, known, 2 * width, size};
             scratch.reset();
             float* scores = scratch.take<float>(known + LANES);
@@ -171,7 +174,8 @@ inline void attend_tree(const Nodes& nodes, const Tree& tree, float* to) {
             if (count > 1) slots = gather(slots, scratch.take<float>(known * 2 * size));
             auto attend = [&](auto fixed) {
                 for (long node = 0; node < count; ++node) {
-                    const Path path = list_path(tree.visible_to(utterance, node), known, places);
+                    const long seen = tree.visible ? known : earlier + node + 1;
+                    const Path path = list_path(tree.visible_to(utterance, node), seen, places);
                     attend_slots(joined + node * 3 * width, slots, path, fixed, scores,
                                  to + (first + node) * width + head * size);
                 }

@@ -1,0 +1,295 @@
+// Greedy search with chains as drafts and exact acceptance, from the prompts to the ends of texts.
+//
+// Rejected nodes of a chain have the last slots, so that the next nodes overwrite them.
+#pragma once
+
+#include <chrono>
+
+#include "draft_chain.h"
+#include "top_tokens.h"
+
+// Decoder and cache of the loop; LoopModelArguments in library.py.
+struct LoopModel {
+    const Layer* layers;
+    int64_t num_layers;
+    const Norm* norm;          // after the layers; or null
+    const Linear* projection;  // to logits; its dequantized rows are the embeddings
+    const float* positions;    // (positions, D)
+    const char* const* packed;  // cross-attention keys and values of each layer
+    float* slots;              // (layers, U, capacity, 2, D)
+    int64_t capacity;
+};
+
+// Drafter of the loop; LoopDraftsArguments in library.py.
+struct LoopDrafts {
+    int64_t depth;  // most tokens of a draft; 0: no drafts, the other members are unused
+    float least;    // as in `draft_chain`
+    const AttendingHeads* heads;
+    const Linear* projection;
+    const Shortlist* list;
+    const int64_t* vocabulary;  // tokens of the projection's columns; or null
+    const char* packed;         // cross-attention keys and values of the heads
+};
+
+// Allowed tokens; LoopRulesArguments in library.py.
+struct LoopRules {
+    const uint8_t* blocked;  // (masks, V) by number of tokens before; the last mask for all later
+    int64_t masks;           // 0: no blocked tokens
+    int64_t eos, renormalize;
+    int64_t first_time, after_times;  // ids of timestamps; equal without timestamp rules
+    int64_t latest_first;             // largest id of the first token; -1: no limit
+
+    bool has_times() const { return first_time < after_times; }
+};
+
+// An utterance of the loop; LoopRowArguments in library.py.
+struct LoopRow {
+    const int64_t* prompt;
+    int64_t prompt_length, max_length, min_length;
+    int64_t probed;        // index of a prompt token, or -1
+    float* probed_hidden;  // (D) receives the hidden state of that token
+    int64_t* tokens;       // (max_length) receives the text, with the end symbol
+    float* log_probs;      // (max_length) receives their log-probabilities
+    int64_t written, calls, nodes;
+    int64_t *drafted, *accepted;  // (depth) drafts with 1, 2, ... drafted or accepted steps
+    double seconds, draft_seconds;
+};
+
+// Returns whether the search of utterance `row` gives up after `count` tokens.
+using GivesUp = int64_t (*)(int64_t row, int64_t count);
+constexpr long GIVE_UP_STEPS = 16;  // as in search/state.py
+
+// Limits of the timestamp rules after a text; ``TimestampRules._limits`` in timestamps.py.
+inline ColumnGroups time_limits(const LoopRules& rules, const int64_t* tokens, long count) {
+    auto timed = [&](long place) {
+        return tokens[place] >= rules.first_time && tokens[place] < rules.after_times;
+    };
+    const bool begins = count == 0, last = !begins && timed(count - 1);
+    const bool paired = count < 2 || timed(count - 2), closes = last && !paired;
+    long at = count - 1;
+    while (at >= 0 && !timed(at)) --at;
+    const int64_t latest = at < 0 ? rules.first_time - 1 : tokens[at];
+    ColumnGroups limits{closes, begins, std::max(latest + !closes, rules.first_time),
+                        rules.after_times};
+    limits.least = std::min(limits.least, rules.after_times);
+    if (begins && rules.latest_first >= 0)
+        limits.end = std::clamp(rules.latest_first + 1, rules.first_time, rules.after_times);
+    if (last && paired) limits.end = limits.least;
+    return limits;
+}
+
+class GreedyLoop {
+  public:
+    GreedyLoop(const LoopModel& model, const LoopDrafts& drafts, const LoopRules& rules,
+               const Call& call, LoopRow* rows, GivesUp gives_up)
+        : model(model), drafts(drafts), rules(rules), call(call), rows(rows), gives_up(gives_up),
+          utterances(call.nodes.utterances), size(call.nodes.width()),
+          states(utterances), first_row(utterances + 1), known(utterances) {
+        const long width = 1 + drafts.depth;
+        long nodes = 0;
+        for (long row = 0; row < utterances; ++row)
+            nodes += std::max<long>(rows[row].prompt_length, width);
+        embedded = scratch.take<float>(nodes * size);
+        hidden = scratch.take<float>(nodes * size);
+        queried = scratch.take<float>(utterances * width * size);
+        logits = scratch.take<float>(utterances * width * model.projection->outputs);
+        chains = scratch.take<int64_t>(utterances * std::max<long>(drafts.depth, 1));
+    }
+
+    void run() {
+        for (long row = 0; row < utterances; ++row)
+            states[row].nodes.assign(rows[row].prompt, rows[row].prompt + rows[row].prompt_length);
+        while (running() > 0) {
+            const auto started = std::chrono::steady_clock::now();
+            evaluate();
+            share(started, &LoopRow::seconds);
+            for (long row = 0; row < utterances; ++row)
+                if (states[row].running) accept(row);
+            if (running() == 0) break;
+            const auto drafting = std::chrono::steady_clock::now();
+            draft();
+            share(drafting, &LoopRow::seconds);
+            share(drafting, &LoopRow::draft_seconds);
+        }
+    }
+
+  private:
+    // An utterance's nodes of the next call: its last token, or the prompt, and then the draft.
+    struct State {
+        bool running = true;
+        std::vector<int64_t> nodes;
+        long given = 0;    // nodes before the first one whose next token is needed
+        long drafted = 0;  // steps of the draft, with one that needs no node
+        long known = 0;    // slots of the text so far, without these nodes
+        long tip = 0;      // row in `hidden` of the last accepted node
+        long place = 0;    // of the first node whose next token is needed, among all of them
+    };
+    using Time = std::chrono::steady_clock::time_point;
+
+    long running() const {
+        long count = 0;
+        for (const State& state : states) count += state.running;
+        return count;
+    }
+
+    // Divides the seconds since `started` among the running utterances.
+    void share(Time started, double LoopRow::*total) {
+        const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - started;
+        for (long row = 0; row < utterances; ++row)
+            if (states[row].running) rows[row].*total += passed.count() / running();
+    }
+
+    // Computes hidden states of all nodes, and logits of those whose next token is needed.
+    void evaluate() {
+        long count = 0;
+        for (long row = 0; row < utterances; ++row) {
+            State& state = states[row];
+            first_row[row] = count;
+            known[row] = state.known;
+            if (!state.running) continue;
+            for (size_t node = 0; node < state.nodes.size(); ++node, ++count) {
+                float* to = embedded + count * size;
+                unpack_output(*model.projection, state.nodes[node], to);
+                const float* position = model.positions + (state.known + node) * size;
+                for (long at = 0; at < size; ++at) to[at] += position[at];
+            }
+            rows[row].calls += 1;
+            rows[row].nodes += state.nodes.size();
+            state.given = state.known == 0 ? state.nodes.size() - 1 : 0;
+        }
+        first_row[utterances] = count;
+        call.nodes.first_row = first_row.data();
+        call.tree = {nullptr, model.slots, model.capacity, known.data(), nullptr, 0};
+        extend_layers(model.layers, model.num_layers, &call, model.packed, embedded, hidden);
+        if (model.norm) normalize_rows(model.norm, hidden, count, size, hidden);
+        long needed = 0;
+        for (long row = 0; row < utterances; ++row) {
+            State& state = states[row];
+            if (!state.running) continue;
+            const long first = first_row[row] + state.given, end = first_row[row + 1];
+            state.place = needed;
+            std::copy(hidden + first * size, hidden + end * size, queried + needed * size);
+            needed += end - first;
+            if (state.known == 0 && rows[row].probed >= 0)
+                std::copy_n(hidden + (first_row[row] + rows[row].probed) * size, size,
+                            rows[row].probed_hidden);
+        }
+        linear(model.projection, queried, needed, nullptr, logits, call.threads);
+        find_best(needed);
+    }
+
+    // Finds the best token after each node of the call whose next token is needed.
+    void find_best(long needed) {
+        const long width = model.projection->outputs;
+        best.resize(needed);
+        best_log_probs.resize(needed);
+        masks.resize(needed);
+        ends.resize(needed);
+        groups.resize(needed);
+        bool limited = false;
+        for (long row = 0, place = 0; row < utterances; ++row) {
+            const State& state = states[row];
+            if (!state.running) continue;
+            limited |= rows[row].min_length > 0;
+            std::vector<int64_t> text(rows[row].tokens, rows[row].tokens + rows[row].written);
+            for (size_t node = state.given; node < state.nodes.size(); ++node, ++place) {
+                if (node > 0 && state.known > 0) text.push_back(state.nodes[node]);
+                const long length = text.size();
+                masks[place] = std::clamp<long>(length, 0, std::max<long>(rules.masks - 1, 0));
+                ends[place] = logits[place * width + rules.eos];
+                const bool forbidden =
+                    rules.masks > 0 && rules.blocked[masks[place] * width + rules.eos];
+                if (forbidden || length < rows[row].min_length) ends[place] = -INFINITY;
+                if (rules.has_times()) groups[place] = time_limits(rules, text.data(), length);
+            }
+        }
+        const Restriction restriction{
+            rules.masks > 0 ? rules.blocked : nullptr, masks.data(), rules.eos,
+            limited ? ends.data() : nullptr, rules.has_times() ? groups.data() : nullptr,
+            rules.first_time, rules.renormalize};
+        if (rules.renormalize)
+            return top_tokens(logits, needed, width, &restriction, 1, best.data(),
+                              best_log_probs.data(), call.threads);
+        normalizers.resize(needed);
+        best_tokens(logits, needed, width, &restriction, best.data(), normalizers.data(),
+                    best_log_probs.data(), call.threads);
+    }
+
+    // Appends the drafts that are the best tokens, and the best token after them.
+    void accept(long row) {
+        State& state = states[row];
+        LoopRow& of = rows[row];
+        const long nodes = state.nodes.size();
+        long node = state.given, steps = 0;
+        for (bool follows = true; follows && state.running; ++steps) {
+            const int64_t token = best[state.place + steps];
+            of.tokens[of.written] = token;
+            of.log_probs[of.written++] = best_log_probs[state.place + steps];
+            const bool gave_up = token != rules.eos && gives_up != nullptr &&
+                                 of.written % GIVE_UP_STEPS == 0 && gives_up(row, of.written);
+            state.running = token != rules.eos && of.written < of.max_length && !gave_up;
+            follows = node + 1 < nodes && state.nodes[node + 1] == token;
+            node += follows;
+        }
+        for (long step = 0; step < state.drafted; ++step) {
+            of.drafted[step] += 1;
+            of.accepted[step] += step < steps - 1;
+        }
+        state.known += node + 1;
+        state.tip = first_row[row] + node;
+    }
+
+    // Sets the nodes of the next call.
+    void draft() {
+        long depth = 0, count = 0;
+        for (long row = 0; row < utterances; ++row)
+            if (states[row].running)
+                depth = std::max<long>(depth, rows[row].max_length - rows[row].written);
+        depth = std::min<long>(depth, drafts.depth);
+        for (long row = 0; row < utterances; ++row) {
+            first_row[row] = count;
+            if (!states[row].running) continue;
+            const int64_t last = rows[row].tokens[rows[row].written - 1];
+            states[row].nodes.assign(1, last);
+            states[row].drafted = 0;
+            if (depth == 0) continue;
+            std::copy_n(hidden + states[row].tip * size, size, queried + count * size);
+            unpack_output(*model.projection, last, embedded + count++ * size);
+        }
+        if (depth == 0) return;
+        first_row[utterances] = count;
+        const Chain chain{call.nodes, {drafts.packed, call.cross.frames, call.cross.mask}, depth,
+                          call.threads};
+        draft_chain(drafts.heads, drafts.projection, drafts.list, &chain, queried, embedded,
+                    drafts.least, drafts.vocabulary, chains);
+        for (long row = 0; row < utterances; ++row)
+            if (states[row].running) follow(row, chains + first_row[row] * depth, depth);
+    }
+
+    // Adds a chain to the nodes, up to its end, an end symbol or the maximum length.
+    void follow(long row, const int64_t* chain, long depth) {
+        State& state = states[row];
+        for (long step = 0; step < depth && chain[step] != MISSING; ++step) {
+            state.drafted += 1;
+            if (chain[step] == rules.eos || rows[row].written + step + 1 >= rows[row].max_length)
+                break;
+            state.nodes.push_back(chain[step]);
+        }
+    }
+
+    const LoopModel& model;
+    const LoopDrafts& drafts;
+    const LoopRules& rules;
+    Call call;
+    LoopRow* rows;
+    GivesUp gives_up;
+    long utterances, size;
+    std::vector<State> states;
+    std::vector<int32_t> first_row, known;
+    std::vector<int64_t> best, masks;
+    std::vector<float> best_log_probs, normalizers, ends;
+    std::vector<ColumnGroups> groups;
+    Scratch scratch;
+    float *embedded, *hidden, *queried, *logits;
+    int64_t* chains;
+};

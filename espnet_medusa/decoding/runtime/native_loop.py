@@ -1,0 +1,133 @@
+"""Greedy search with chains as drafts in one call of the native kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import addressof, c_void_p
+
+import torch
+
+from espnet_medusa.decoding.runtime.heads import PackedCrossKeysValues
+from espnet_medusa.decoding.runtime.native.library import (
+    CallArguments,
+    GivesUp,
+    LoopDraftsArguments,
+    LoopModelArguments,
+    LoopRowArguments,
+    LoopRulesArguments,
+    ShortlistArguments,
+    address,
+    kernels,
+)
+from espnet_medusa.decoding.runtime.native.operations import NativeLinear, NativeNorm
+from espnet_medusa.decoding.runtime.native_decoder import NativeAttendingHeads, NativeStack
+from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
+from espnet_medusa.decoding.tree.tree_decoder import TreeState
+
+
+class NativeLoop:
+    """Decodes U utterances to their ends.
+
+    Args:
+        layers: Of the decoder.
+        norm: After the layers.
+        projection: To the logits; its dequantized rows are the token embeddings.
+        positions: (positions, D) float32.
+        heads: That draft; None: no drafts.
+    """
+
+    def __init__(
+        self,
+        layers: NativeStack,
+        norm: NativeNorm | None,
+        projection: NativeLinear,
+        positions: torch.Tensor,
+        heads: NativeAttendingHeads | None,
+    ):
+        self.layers, self.norm, self.projection = layers, norm, projection
+        self.positions, self.heads = positions, heads
+
+    def __call__(self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow]) -> None:
+        """Set the results of rows; the state is that of ``TreeDecoder.start`` and not changed."""
+        layer, cross = self.layers[0], state.encoder_keys_values
+        size = layer.num_heads * layer.head_size
+        longest = max(len(row.prompt) for row in rows) + max(row.max_length for row in rows)
+        shape = len(self.layers), len(rows), longest, 2, size
+        slots = torch.empty(shape, dtype=torch.float32)
+        packed = (c_void_p * len(self.layers))(*(part.packed.data_ptr() for part in cross))
+        model = LoopModelArguments(
+            *(addressof(self.layers.arguments), len(self.layers)),
+            None if self.norm is None else addressof(self.norm.arguments),
+            *(addressof(self.projection.arguments), self.positions.data_ptr()),
+            *(addressof(packed), slots.data_ptr(), longest),
+        )
+        call = CallArguments(
+            *(len(rows), layer.num_heads, layer.head_size, None),
+            *(None, None, longest, None, None, 0),
+            *(None, cross[0].frames, address(state.encoder_out_mask), torch.get_num_threads()),
+        )
+        few = None if self.heads is None else self.heads.shortlist  # kept during the call
+        drafts = self._drafts(rules, few, state.cross_keys_values)
+        blocked = None if rules.blocked is None else rules.blocked.contiguous()
+        limits = LoopRulesArguments(
+            *(address(blocked), 0 if blocked is None else len(blocked)),
+            *(rules.eos, rules.renormalize, rules.times.start, rules.times.stop),
+            -1 if rules.latest_first is None else rules.latest_first,
+        )
+        memory = [_RowMemory(row, rules.depth, size) for row in rows]
+        arguments = (LoopRowArguments * len(rows))(*(one.arguments for one in memory))
+
+        def gives_up(row: int, count: int) -> int:
+            return not memory[row].write(count)
+
+        stop = GivesUp(gives_up)
+        kernels().decode_chains(model, drafts, limits, call, arguments, stop)
+        for one, results in zip(memory, arguments, strict=True):
+            one.finish(results)
+
+    def _drafts(self, rules: ChainRules, few, cross: PackedCrossKeysValues) -> LoopDraftsArguments:
+        heads = self.heads
+        if heads is None:
+            return LoopDraftsArguments(0, 0.0, None, None, None, None, None)
+        columns = ShortlistArguments() if few is None else few.arguments
+        drafts = LoopDraftsArguments(
+            *(rules.depth, rules.min_log_prob, addressof(heads.arguments)),
+            *(addressof(heads.projection.arguments), addressof(columns)),
+            *(address(heads.vocabulary), cross.keys_values.packed.data_ptr()),
+        )
+        drafts.columns = columns  # keeps its memory allocated
+        return drafts
+
+
+class _RowMemory:
+    """What the kernels read and write for a row."""
+
+    def __init__(self, row: ChainRow, depth: int, size: int):
+        self.row, self.written = row, 0
+        self.prompt = torch.tensor([*row.prompt])
+        self.tokens = torch.empty(row.max_length + 1, dtype=torch.long)
+        self.log_probs = torch.empty(row.max_length + 1, dtype=torch.float32)
+        self.drafted = torch.zeros(2, max(depth, 1), dtype=torch.long)
+        self.hidden = torch.empty(size, dtype=torch.float32)
+        probed = -1 if row.probed is None else row.probed
+        parts = self.hidden, self.tokens, self.log_probs
+        self.arguments = LoopRowArguments(
+            *(self.prompt.data_ptr(), len(self.prompt), row.max_length, row.min_length, probed),
+            *map(address, parts),
+            *(0, 0, 0, *map(address, self.drafted), 0.0, 0.0),
+        )
+
+    def write(self, count: int) -> bool:
+        """Report the tokens up to a number; return whether the text goes on."""
+        new = slice(self.written, count)
+        self.written = count
+        return self.row.write(self.tokens[new].tolist(), self.log_probs[new].tolist())
+
+    def finish(self, results: LoopRowArguments) -> None:
+        row = self.row
+        self.write(results.written)
+        row.calls, row.nodes = results.calls, results.nodes
+        row.seconds, row.draft_seconds = results.seconds, results.draft_seconds
+        steps = int((self.drafted[0] > 0).sum())  # a draft of n steps has one of n - 1, too
+        row.drafted, row.accepted = self.drafted[:, :steps].tolist()
+        row.hidden = self.hidden

@@ -1,0 +1,78 @@
+"""Greedy search in one call of the decoder's chain loop, where nothing else is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from espnet_medusa.decoding.search.constraints import Constraints
+from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
+from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
+from espnet_medusa.decoding.search.state import SearchState
+from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder, TreeState
+
+
+def decode_chains(
+    decoder: TreeDecoder, planner: StepPlanner, tree_state: TreeState, states: Sequence[SearchState]
+) -> bool:
+    """Decode U initial states to their ends, as the general loop does; return whether it is done.
+
+    False: decoder, strategy, shape of drafts or rules need the general loop.
+    """
+    if type(planner) is not StepPlanner or not planner.strategy.follows_best_tokens:
+        return False
+    rules = chain_rules(planner.strategy.scoring.constraints, planner.shape, planner.steps is None)
+    if rules is None or any(state.trace is not None for state in states):
+        return False
+    limited = any(state.scorers.min_length for state in states)
+    if limited and (rules.times or rules.renormalize):
+        return False
+    loop = decoder.chain_loop(None if planner.steps is None else planner.proposer)
+    if loop is None:
+        return False
+    rows = [_row_of(state) for state in states]
+    loop(tree_state, rules, rows)
+    for state, row in zip(states, rows, strict=True):
+        counts = state.statistics
+        counts.decoder_calls, counts.nodes = row.calls, row.nodes
+        counts.drafted, counts.accepted = row.drafted, row.accepted
+        counts.decoder_seconds += row.seconds
+        counts.draft_seconds += row.draft_seconds
+        if state.probed is not None:
+            probabilities = decoder.logits(row.hidden[None])[0].softmax(dim=-1)
+            state.probed.probability = float(probabilities[state.probed.token])
+    return True
+
+
+def chain_rules(
+    constraints: Constraints, shape: DraftShape, without_drafts: bool
+) -> ChainRules | None:
+    """Return the rules of a chain loop; None: it has none for these constraints and shapes."""
+    times, others = constraints.timestamps, (constraints.forced_prefix, constraints.other_ends)
+    if constraints.penalty is not None or any(others):
+        return None
+    if times is not None and (not constraints.renormalize or times.text_follows):
+        return None
+    is_chain = shape.width == 1 and shape.choices is None and shape.budget is None
+    if not without_drafts and not (is_chain and shape.lookahead is None):
+        return None
+    return ChainRules(
+        eos=constraints.eos,
+        blocked=constraints.blocked,
+        times=range(0) if times is None else range(times.first, times.last + 1),
+        latest_first=None if times is None else times.latest_first,
+        renormalize=constraints.renormalize and not constraints.is_empty,
+        depth=0 if without_drafts else shape.depth,
+        min_log_prob=shape.min_log_prob,
+    )
+
+
+def _row_of(state: SearchState) -> ChainRow:
+    def write(tokens: Sequence[int], log_probs: Sequence[float]) -> bool:
+        for token, log_prob in zip(tokens, log_probs, strict=True):
+            state.write(state.hypothesis.prefix.child(token), log_prob)
+        return not state.done
+
+    probed = None if state.probed is None else state.probed.index
+    sizes = state.max_length, state.scorers.min_length
+    return ChainRow(state.placement.prompt, *sizes, write, probed)

@@ -1,0 +1,40 @@
+"""Greedy search with chains as drafts, without Python between decoder calls: its values."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRules:
+    """Which tokens may be decoded and drafted."""
+
+    eos: int  # end symbol
+    # (M, V) bool, tokens that are forbidden after 0, 1, ... tokens; the last row after all later
+    # ones. None: no token is forbidden.
+    blocked: torch.Tensor | None
+    times: range  # ids of timestamps for the timestamp rules; empty: there are no such rules
+    latest_first: int | None  # largest id of the first timestamp; None: no limit
+    renormalize: bool  # whether log-probabilities are normalized over allowed tokens
+    depth: int  # most tokens of a draft; 0: no drafts
+    min_log_prob: float  # drafts end before their log-probability (the drafter's) is lower
+
+
+@dataclass
+class ChainRow:
+    """An utterance: what is requested, and the results."""
+
+    prompt: Sequence[int]
+    max_length: int  # tokens after the prompt; with the end symbol one more
+    min_length: int  # tokens before an end symbol
+    # Takes new tokens and their log-probabilities, in order, and returns whether the text goes on.
+    write: Callable[[Sequence[int], Sequence[float]], bool]
+    probed: int | None = None  # index of a prompt token whose hidden state is requested
+    hidden: torch.Tensor | None = None  # (D,) this hidden state
+    calls: int = 0  # decoder calls
+    nodes: int = 0  # evaluated tokens
+    drafted: list[int] = field(default_factory=list)  # drafts with 1, 2, ... steps
+    accepted: list[int] = field(default_factory=list)  # drafts with 1, 2, ... accepted steps
+    seconds: float = 0.0  # its share of all calls and drafts
+    draft_seconds: float = 0.0  # of the drafts
