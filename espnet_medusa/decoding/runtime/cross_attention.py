@@ -94,7 +94,8 @@ class WhisperRuntime(CrossAttentionRuntime):
     def __init__(self, decoder: WhisperMedusaDecoder, precision: Precision):
         whisper = decoder.whisper
         super().__init__(decoder, precision, whisper.embed_tokens.weight, whisper.embed_scale)
-        self.positions = whisper.embed_positions.weight.detach().clone()
+        positions = whisper.embed_positions.weight.detach().clone()
+        self.positions = positions.float() if precision.kernels else positions
         self.layers = pack_layers(map(whisper_weights, decoder.layers), precision)
         self.norm = pack_norm(whisper.layer_norm, precision)
         if self.heads is not None and self.heads.block is not None:

@@ -27,6 +27,8 @@ def random_search(rng: random.Random, seed: int):
     """Return a greedy search in 8 bits; with random rules, with and without drafts."""
     num_heads = rng.choice([1, 4, 10])
     module = tiny_decoder(seed, "attending", num_heads, vocab_size=VOCAB_SIZE)
+    if rng.random() < 0.3:
+        module = module.to(rng.choice([torch.bfloat16, torch.float16]))
     runtime = build_runtime(module, "int8")
     options = {}
     if rng.random() < 0.5:
