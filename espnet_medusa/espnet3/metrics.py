@@ -53,7 +53,8 @@ class Speedup(Ratio):
     """Seconds of a baseline over those of this decoding.
 
     Args:
-        baseline: Inference folder of the baseline: the same sets, decoded on the same machine.
+        baseline: Inference folder of the baseline: the same sets, decoded on the same machine. It
+            may have more utterances.
     """
 
     inputs = (Field("seconds", "text"),)
@@ -70,7 +71,10 @@ class Speedup(Ratio):
         path = self.baseline / test_name / "seconds.scp"
         if not path.is_file():
             raise InputError(f"baseline: {path}: no such file; run stage infer of it first")
-        self.baseline_seconds = sum(map(float, read_table(path).values()))
+        seconds, keys = read_table(path), read_table(Path(data["seconds"])).keys()
+        if missing := [key for key in keys if key not in seconds]:
+            raise InputError(f"baseline: {path}: lacks {missing[0]}; decode the same utterances")
+        self.baseline_seconds = sum(float(seconds[key]) for key in keys)
         return super().__call__(data, test_name, output_dir)
 
     def compute(self) -> dict[str, float]:

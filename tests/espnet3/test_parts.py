@@ -66,6 +66,11 @@ def test_calls_and_seconds(tmp_path):
     assert measure(metrics.RealTimeFactor(), "seconds", "audio_seconds") == {"rtf": 0.25}
     speedup = metrics.Speedup(str(tmp_path / "baseline"))
     assert measure(speedup, "seconds") == {"speedup": 3.2}
+    write(tmp_path / "baseline" / "t", seconds=[3, 5.0, 9.0])
+    assert measure(metrics.Speedup(str(tmp_path / "baseline")), "seconds") == {"speedup": 3.2}
+    write(tmp_path / "baseline" / "t", seconds=[3])
+    fewer = metrics.Speedup(str(tmp_path / "baseline"))
+    assert_refused("baseline: .*seconds.scp: lacks s1-u1", measure, fewer, "seconds")
     other = metrics.Speedup(str(tmp_path / "none"))
     assert_refused("baseline: .*seconds.scp: no such file; run", measure, other, "seconds")
 
