@@ -10,7 +10,6 @@ import torch
 from espnet_medusa.decoding.runtime.heads import PackedCrossKeysValues
 from espnet_medusa.decoding.runtime.native.library import (
     CallArguments,
-    GivesUp,
     LoopDraftsArguments,
     LoopModelArguments,
     LoopRowArguments,
@@ -77,11 +76,12 @@ class NativeLoop:
         memory = [_RowMemory(row, rules.depth, size) for row in rows]
         arguments = (LoopRowArguments * len(rows))(*(one.arguments for one in memory))
 
-        def gives_up(row: int, count: int) -> int:
-            return not memory[row].write(count)
-
-        stop = GivesUp(gives_up)
-        kernels().decode_chains(model, drafts, limits, call, arguments, stop)
+        loop = kernels().begin_chains(model, drafts, limits, call, arguments)
+        try:
+            while (row := kernels().run_chains(loop)) >= 0:
+                arguments[row].gives_up = not memory[row].write(arguments[row].written)
+        finally:
+            kernels().end_chains(loop)
         for one, results in zip(memory, arguments, strict=True):
             one.finish(results)
 
@@ -112,8 +112,8 @@ class _RowMemory:
         probed = -1 if row.probed is None else row.probed
         parts = self.hidden, self.tokens, self.log_probs
         self.arguments = LoopRowArguments(
-            *(self.prompt.data_ptr(), len(self.prompt), row.max_length, row.min_length, probed),
-            *map(address, parts),
+            *(self.prompt.data_ptr(), len(self.prompt), row.max_length, row.min_length),
+            *(row.asks, 0, probed, *map(address, parts)),
             *(0, 0, 0, *map(address, self.drafted), 0.0, 0.0),
         )
 

@@ -75,4 +75,4 @@ def _row_of(state: SearchState) -> ChainRow:
 
     probed = None if state.probed is None else state.probed.index
     sizes = state.max_length, state.scorers.min_length
-    return ChainRow(state.placement.prompt, *sizes, write, probed)
+    return ChainRow(state.placement.prompt, *sizes, write, state.give_up is not None, probed)

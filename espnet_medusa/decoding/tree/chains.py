@@ -28,8 +28,10 @@ class ChainRow:
     prompt: Sequence[int]
     max_length: int  # tokens after the prompt; with the end symbol one more
     min_length: int  # tokens before an end symbol
-    # Takes new tokens and their log-probabilities, in order, and returns whether the text goes on.
+    # Takes new tokens and their log-probabilities, in order, and returns whether the text goes on;
+    # at the end of the text and, if ``asks``, every ``GIVE_UP_STEPS`` tokens.
     write: Callable[[Sequence[int], Sequence[float]], bool]
+    asks: bool = False
     probed: int | None = None  # index of a prompt token whose hidden state is requested
     hidden: torch.Tensor | None = None  # (D,) this hidden state
     calls: int = 0  # decoder calls

@@ -3,6 +3,7 @@
 import random
 from dataclasses import asdict, replace
 
+import pytest
 import torch
 from cases import pairs
 from kernel_kinds import KINDS, some_threads, with_kernels
@@ -99,3 +100,18 @@ def test_the_same_as_the_general_loop(kind, seed, monkeypatch):
     assert used == [True, False]
     assert found[0][0] == found[1][0]
     assert {*found[0][1]} == {*found[1][1]}
+
+
+def test_an_interrupt_while_it_asks_is_not_lost():
+    module = tiny_decoder(1, "attending", 4, vocab_size=VOCAB_SIZE)
+    rules = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
+    runtime = build_runtime(module, "int8")
+    rule = AcceptanceRule(exact, best_only=True)
+    search = greedy_search(runtime, rule, rules, runtime.proposer(), DraftShape(4))
+
+    def give_up(tokens):
+        raise KeyboardInterrupt
+
+    limits = LengthLimits(-50, -40, give_up=give_up)
+    with pytest.raises(KeyboardInterrupt):
+        search(*random_encoder_out(1, [9, 5]), [torch.tensor([3])] * 2, limits)

@@ -46,6 +46,8 @@ struct LoopRules {
 struct LoopRow {
     const int64_t* prompt;
     int64_t prompt_length, max_length, min_length;
+    int64_t asks;          // whether it asks every GIVE_UP_STEPS tokens if it gives up
+    int64_t gives_up;      // the answer
     int64_t probed;        // index of a prompt token, or -1
     float* probed_hidden;  // (D) receives the hidden state of that token
     int64_t* tokens;       // (max_length) receives the text, with the end symbol
@@ -55,8 +57,6 @@ struct LoopRow {
     double seconds, draft_seconds;
 };
 
-// Returns whether the search of utterance `row` gives up after `count` tokens.
-using GivesUp = int64_t (*)(int64_t row, int64_t count);
 constexpr long GIVE_UP_STEPS = 16;  // as in search/state.py
 
 // Limits of the timestamp rules after a text; ``TimestampRules._limits`` in timestamps.py.
@@ -81,9 +81,9 @@ inline ColumnGroups time_limits(const LoopRules& rules, const int64_t* tokens, l
 class GreedyLoop {
   public:
     GreedyLoop(const LoopModel& model, const LoopDrafts& drafts, const LoopRules& rules,
-               const Call& call, LoopRow* rows, GivesUp gives_up)
-        : model(model), drafts(drafts), rules(rules), call(call), rows(rows), gives_up(gives_up),
-          utterances(call.nodes.utterances), size(call.nodes.width()),
+               const Call& call, LoopRow* rows)
+        : model(model), drafts(drafts), rules(rules), call(call), rows(rows),
+          utterances(call.nodes.utterances), size(call.nodes.width()), turn(utterances),
           states(utterances), first_row(utterances + 1), known(utterances) {
         const long width = 1 + drafts.depth;
         long nodes = 0;
@@ -94,23 +94,23 @@ class GreedyLoop {
         queried = scratch.take<float>(utterances * width * size);
         logits = scratch.take<float>(utterances * width * model.projection->outputs);
         chains = scratch.take<int64_t>(utterances * std::max<long>(drafts.depth, 1));
-    }
-
-    void run() {
         for (long row = 0; row < utterances; ++row)
             states[row].nodes.assign(rows[row].prompt, rows[row].prompt + rows[row].prompt_length);
-        while (running() > 0) {
-            const auto started = std::chrono::steady_clock::now();
-            evaluate();
-            share(started, &LoopRow::seconds);
-            for (long row = 0; row < utterances; ++row)
-                if (states[row].running) accept(row);
-            if (running() == 0) break;
-            const auto drafting = std::chrono::steady_clock::now();
-            draft();
-            share(drafting, &LoopRow::seconds);
-            share(drafting, &LoopRow::draft_seconds);
+    }
+
+    // Decodes on; returns an utterance that asks, or -1 when all are done.
+    long run() {
+        while (turn < utterances || running() > 0) {
+            if (turn == utterances) {
+                if (called) timed(&LoopRow::draft_seconds, [&] { draft(); });
+                timed(nullptr, [&] { evaluate(); });
+                called = true;
+                turn = 0;
+            }
+            for (; turn < utterances; ++turn)
+                if ((states[turn].running || states[turn].asked) && !accept(turn)) return turn;
         }
+        return -1;
     }
 
   private:
@@ -123,8 +123,11 @@ class GreedyLoop {
         long known = 0;    // slots of the text so far, without these nodes
         long tip = 0;      // row in `hidden` of the last accepted node
         long place = 0;    // of the first node whose next token is needed, among all of them
+        long node = 0;     // the last accepted one
+        long steps = 0;    // tokens that this call has written
+        bool follows = true;  // whether the next best token is known
+        bool asked = false;   // whether the answer to its question decides if it goes on
     };
-    using Time = std::chrono::steady_clock::time_point;
 
     long running() const {
         long count = 0;
@@ -132,11 +135,18 @@ class GreedyLoop {
         return count;
     }
 
-    // Divides the seconds since `started` among the running utterances.
-    void share(Time started, double LoopRow::*total) {
+    // Divides the seconds of an action among the running utterances; `also`: a second total.
+    template <class Action>
+    void timed(double LoopRow::*also, Action action) {
+        const auto started = std::chrono::steady_clock::now();
+        action();
         const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - started;
-        for (long row = 0; row < utterances; ++row)
-            if (states[row].running) rows[row].*total += passed.count() / running();
+        const double share = passed.count() / running();
+        for (long row = 0; row < utterances; ++row) {
+            if (!states[row].running) continue;
+            rows[row].seconds += share;
+            if (also) rows[row].*also += share;
+        }
     }
 
     // Computes hidden states of all nodes, and logits of those whose next token is needed.
@@ -215,28 +225,37 @@ class GreedyLoop {
                     best_log_probs.data(), call.threads);
     }
 
-    // Appends the drafts that are the best tokens, and the best token after them.
-    void accept(long row) {
+    // Appends the drafts that are the best tokens, and the best token after them. Returns false if
+    // the utterance asks first, and goes on when it is called again.
+    bool accept(long row) {
         State& state = states[row];
         LoopRow& of = rows[row];
+        if (state.asked) {
+            state.running &= !of.gives_up;
+            state.asked = false;
+        } else {
+            state.node = state.given;
+            state.steps = 0;
+            state.follows = true;
+        }
         const long nodes = state.nodes.size();
-        long node = state.given, steps = 0;
-        for (bool follows = true; follows && state.running; ++steps) {
-            const int64_t token = best[state.place + steps];
+        while (state.follows && state.running) {
+            const int64_t token = best[state.place + state.steps];
             of.tokens[of.written] = token;
-            of.log_probs[of.written++] = best_log_probs[state.place + steps];
-            const bool gave_up = token != rules.eos && gives_up != nullptr &&
-                                 of.written % GIVE_UP_STEPS == 0 && gives_up(row, of.written);
-            state.running = token != rules.eos && of.written < of.max_length && !gave_up;
-            follows = node + 1 < nodes && state.nodes[node + 1] == token;
-            node += follows;
+            of.log_probs[of.written++] = best_log_probs[state.place + state.steps++];
+            state.follows = state.node + 1 < nodes && state.nodes[state.node + 1] == token;
+            state.node += state.follows;
+            state.running = token != rules.eos && of.written < of.max_length;
+            state.asked = of.asks && token != rules.eos && of.written % GIVE_UP_STEPS == 0;
+            if (state.asked) return false;
         }
         for (long step = 0; step < state.drafted; ++step) {
             of.drafted[step] += 1;
-            of.accepted[step] += step < steps - 1;
+            of.accepted[step] += step < state.steps - 1;
         }
-        state.known += node + 1;
-        state.tip = first_row[row] + node;
+        state.known += state.node + 1;
+        state.tip = first_row[row] + state.node;
+        return true;
     }
 
     // Sets the nodes of the next call.
@@ -282,8 +301,9 @@ class GreedyLoop {
     const LoopRules& rules;
     Call call;
     LoopRow* rows;
-    GivesUp gives_up;
     long utterances, size;
+    long turn;            // the next utterance whose tokens are accepted
+    bool called = false;  // whether there was a decoder call
     std::vector<State> states;
     std::vector<int32_t> first_row, known;
     std::vector<int64_t> best, masks;

@@ -321,9 +321,18 @@ extern "C" void extend_layers(
 
 #include "greedy_loop.h"
 
-// Decodes texts of all utterances; `gives_up` may be null.
-extern "C" void decode_chains(
+extern "C" {
+
+// Begins to decode texts of all utterances; the arguments, except `call`, are used until the end.
+GreedyLoop* begin_chains(
     const LoopModel* model, const LoopDrafts* drafts, const LoopRules* rules, const Call* call,
-    LoopRow* rows, GivesUp gives_up) {
-    GreedyLoop(*model, *drafts, *rules, *call, rows, gives_up).run();
+    LoopRow* rows) {
+    return new GreedyLoop(*model, *drafts, *rules, *call, rows);
 }
+
+// Returns the next utterance whose `gives_up` is needed, or -1 when all texts are complete.
+int64_t run_chains(GreedyLoop* loop) { return loop->run(); }
+
+void end_chains(GreedyLoop* loop) { delete loop; }
+
+}  // extern "C"

@@ -1,7 +1,7 @@
 """ctypes declarations of the native kernels: argument structures and function signatures."""
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, c_double, c_float, c_int64, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from typing import Any
 
@@ -86,14 +86,12 @@ LoopRulesArguments = structure(
 )
 LoopRowArguments = structure(
     (pointer, "prompt"),
-    (number, "prompt_length max_length min_length probed"),
+    (number, "prompt_length max_length min_length asks gives_up probed"),
     (pointer, "probed_hidden tokens log_probs"),
     (number, "written calls nodes"),
     (pointer, "drafted accepted"),
     (c_double, "seconds draft_seconds"),
 )
-GivesUp = CFUNCTYPE(c_int64, c_int64, c_int64)
-
 linear, norm = POINTER(LinearArguments), POINTER(NormArguments)
 restriction = POINTER(RestrictionArguments)
 heads, chain = POINTER(AttendingHeadsArguments), POINTER(ChainArguments)
@@ -117,10 +115,12 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "draft_chain": (heads, linear, shortlist, chain, pointer, pointer, c_float, pointer, pointer),
     "advance_states": (heads, chain, pointer, pointer, pointer),
     "extend_layers": (layers, number, call, POINTER(pointer), pointer, pointer),
-    "decode_chains": (
+    "begin_chains": (
         *map(POINTER, (LoopModelArguments, LoopDraftsArguments, LoopRulesArguments)),
-        *(call, POINTER(LoopRowArguments), GivesUp),
+        *(call, POINTER(LoopRowArguments)),
     ),
+    "run_chains": (pointer,),
+    "end_chains": (pointer,),
 }
 
 
@@ -129,7 +129,8 @@ def kernels() -> ctypes.CDLL | None:
     """Return the kernels with declared signatures, or None if they are unavailable."""
     library = load_library()
     if library is not None:
-        library.cross_bytes.restype = number
+        library.cross_bytes.restype = library.run_chains.restype = number
+        library.begin_chains.restype = pointer
         for name, types in SIGNATURES.items():
             getattr(library, name).argtypes = types
     return library
