@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from espnet_medusa.data.files.output_folder import digest_of_inputs
-from espnet_medusa.recipes.tuning.tuning_report import machine_name as device_name
+from espnet_medusa.data.processor_name import processor_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
@@ -35,7 +35,7 @@ GPU_FACTS = {
 def machine_name(device: str) -> str:
     """Return the name of the results' folder: processor and cores, or the GPU."""
     cores = "" if device == "cuda" else f" {os.cpu_count()} cores"
-    name = re.sub(r"\((r|tm)\)", "", (device_name(torch.device(device)) + cores).lower())
+    name = re.sub(r"\((r|tm)\)", "", (processor_name(torch.device(device)) + cores).lower())
     return re.sub(r"[^a-z0-9]+", "_", name).strip("_")
 
 
@@ -54,7 +54,7 @@ def describe_machine(device: str, threads: int) -> dict:
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return {
-        "processor": device_name(torch.device("cpu")),
+        "processor": processor_name(torch.device("cpu")),
         "cores": os.cpu_count(),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "threads": threads,

@@ -40,6 +40,16 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(10_000, 20, 10)
 
 
+@pytest.fixture(autouse=True)
+def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics do not depend on measured seconds: drafts keep their first depth."""
+    from espnet_medusa.decoding.search.drafting import auto_depth
+
+    monkeypatch.setattr(auto_depth, "TRIAL_CALLS", 0)
+    for name in ("_read", "_write"):
+        monkeypatch.setattr(auto_depth.AutoDepth, name, lambda self: None)
+
+
 @pytest.fixture
 def no_gradients() -> Iterator[None]:
     import torch

@@ -14,7 +14,6 @@ from espnet_medusa.data.options import build_options, check_finite, check_positi
 from espnet_medusa.decoding.runtime.precision import check_precision
 from espnet_medusa.decoding.search.search_options import (
     DRAFTS,
-    FIXED,
     GREEDY,
     PRECISION,
     Options,
@@ -32,7 +31,7 @@ LANGUAGE = "Language"  # group of options in the help of commands
 logger = logging.getLogger(__name__)
 
 WITHOUT_DRAFTS: dict[str, Any] = {  # decode options of a search without drafts
-    "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": FIXED,
+    "drafter": None, "draft_model": None, "draft_model_file": None, "lookahead": None,
     "draft_depth": 0, "draft_width": None, "draft_budget": None, "medusa_choices": None,
     "draft_min_probability": None,
 }  # fmt: skip

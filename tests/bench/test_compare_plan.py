@@ -43,7 +43,7 @@ DRAFTERS = {
 def recipe(tmp_path_factory):
     folder = make_recipe(tmp_path_factory.mktemp("recipe"))
     make_experiment(folder / "exp" / "other", seed=5)
-    (folder / "tuned.yaml").write_text("draft_depth: 2\nlookahead: cost\n")
+    (folder / "tuned.yaml").write_text("draft_depth: 2\nlookahead: auto\n")
     return folder
 
 
@@ -76,7 +76,7 @@ def test_rows_decode_as_from_samples(command, recipe, tmp_path):
         drafter = DRAFTERS[row["contestant"]]
         options = SHARED | SEARCHES[row["search"]] | drafter.get("options", {})
         if row["contestant"] == "tuned":
-            options |= {"draft_depth": 2, "lookahead": "cost"}
+            options |= {"draft_depth": 2, "lookahead": "auto"}
         folder = recipe / drafter["experiment"]
         alone = Speech2Text(folder / "config.yaml", folder / "model.pth", **options)
         written = {

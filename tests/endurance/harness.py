@@ -19,9 +19,9 @@ import torch
 from espnet_medusa.data.command_line import AddOptions, make_main, positive
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.kaldi.table import write_table
+from espnet_medusa.data.processor_name import processor_name
 from espnet_medusa.inference.experiment import find_weights
 from espnet_medusa.recipes.report.markdown import markdown_table
-from espnet_medusa.recipes.tuning.tuning_report import machine_name
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "support"))  # for modules imported after this one
@@ -38,7 +38,7 @@ HEADING = "# Full-size checks\n\nEach command of `tests/endurance` writes its ow
 
 
 def this_machine() -> str:
-    processor = machine_name(torch.device("cpu"))
+    processor = processor_name(torch.device("cpu"))
     return f"{processor}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 

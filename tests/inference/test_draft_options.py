@@ -18,7 +18,8 @@ from espnet_medusa.decoding.draft.ctc import CTCProposer
 from espnet_medusa.decoding.draft.mixed import MixedProposer
 from espnet_medusa.decoding.draft.model import DraftModelProposer
 from espnet_medusa.decoding.search.drafters import hide_tokens
-from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, ByCost
+from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
+from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance
 from espnet_medusa.decoding.tree.proposer import HeadsProposer
 from espnet_medusa.inference.audio_batch import AudioBatch
 from espnet_medusa.inference.decoding import Decoding
@@ -46,14 +47,14 @@ SEARCHES = {
 }
 MODEL = {"drafter": "model", "draft": "draft"}
 NOWHERE = {"drafter": "model", "draft_model": "./nowhere"}
-COST = {"lookahead": "cost"}
+MEASURED = {"lookahead": "auto"}
 DRAFTERS = [
     ("main", {"drafter": "heads"}, HeadsProposer),
     ("main", {"drafter": "ctc"}, CTCProposer),
     ("main", {"drafter": "ctc+heads"}, MixedProposer),
     ("main", {"drafter": "ctc+heads", "ctc_draft_share": 0.9, "draft_width": 5}, MixedProposer),
     ("main", MODEL, DraftModelProposer),
-    ("main", {"drafter": "model", "draft": "stock", "lookahead": "cost"}, DraftModelProposer),
+    ("main", {"drafter": "model", "draft": "stock", "lookahead": "auto"}, DraftModelProposer),
     ("main", {"drafter": "model", "draft": "main", "lookahead": "acceptance"}, DraftModelProposer),
     ("main", MODEL | {"drafter": "ctc+model"}, MixedProposer),
     ("main", {"drafter": "ctc+model", "draft": "other tokens"}, MixedProposer),
@@ -65,7 +66,7 @@ DRAFTERS = [
     *((main, {"drafter": "ctc"} | options, kind) for main in ("units", "units, block")
       for options, kind in (
         ({}, CTCProposer), ({"draft_width": 3, "draft_depth": 8}, CTCProposer),
-        ({"lookahead": "cost"}, CTCProposer), ({"drafter": "ctc+heads"}, MixedProposer),
+        ({"lookahead": "auto"}, CTCProposer), ({"drafter": "ctc+heads"}, MixedProposer),
     )),
 ]  # fmt: skip
 
@@ -162,18 +163,20 @@ def test_every_drafter_keeps_the_text(main, options, kind, search, models, plain
 
 
 @cases(
-    ({"search": "greedy"}, 3, None, None),
-    ({"search": "greedy", "drafter": "ctc"}, 40, None, None),
-    ({"search": "greedy", "drafter": "ctc+heads"}, 40, None, None),
-    (MODEL | {"search": "greedy"}, 5, None, None),
-    (MODEL | {"search": "greedy", "drafter": "ctc+model"}, 5, None, None),
-    ({"drafter": "ctc"}, 15, 60, None),
+    ({"search": "greedy"}, 3, None, AutoDepth),
+    ({"search": "greedy", "drafter": "ctc"}, 40, None, AutoDepth),
+    ({"search": "greedy", "drafter": "ctc+heads"}, 40, None, AutoDepth),
+    (MODEL | {"search": "greedy"}, 5, None, AutoDepth),
+    (MODEL | {"search": "greedy", "drafter": "ctc+model"}, 5, None, AutoDepth),
+    ({"drafter": "ctc"}, 15, 60, AutoDepth),
     ({"drafter": "ctc", "draft_budget": 100, "draft_depth": 4}, 4, 100, None),
-    (MODEL, 5, None, None),
-    (MODEL | {"lookahead": "cost"}, 15, None, ByCost),
+    ({}, 3, None, AutoDepth),
+    (MODEL, 5, None, AutoDepth),
+    (MODEL | {"lookahead": "fixed"}, 5, None, None),
+    (MODEL | {"lookahead": "auto", "draft_depth": 9}, 9, None, AutoDepth),
     (MODEL | {"lookahead": "acceptance", "draft_depth": 7}, 7, None, ByAcceptance),
     ({"search": "greedy", "lookahead": "acceptance"}, 3, None, ByAcceptance),
-    ({"search": "greedy", "lookahead": "cost", "draft_depth": 0}, 0, None, None),
+    ({"search": "greedy", "lookahead": "auto", "draft_depth": 0}, 0, None, None),
     ids=str,
 )
 def test_draft_depth_budget_and_lookahead(options, depth, budget, lookahead, models):
@@ -181,8 +184,9 @@ def test_draft_depth_budget_and_lookahead(options, depth, budget, lookahead, mod
     assert (shape.depth, shape.budget) == (depth, budget)
     assert (shape.lookahead and type(shape.lookahead)) == lookahead
     if lookahead is not None:
-        least = 0 if lookahead is ByCost else 1
-        assert (shape.lookahead.least, shape.lookahead.most) == (least, depth)
+        assert shape.lookahead.most == depth
+    if lookahead is AutoDepth:
+        assert shape.lookahead.first == (depth if options else 0), "heads in a beam begin with 0"
 
 
 def test_heads_are_the_default_drafter(models, caplog):
@@ -211,7 +215,7 @@ def test_unverified_drafts_of_ctc_and_draft_models(models, search, options):
 
 @refuses(
     ("main", {"drafter": "ctx"}, "drafter: 'ctx' is not known.*did you mean 'ctc'"),
-    ("main", {"lookahead": "far"}, "lookahead: 'far' is not known.*fixed, acceptance, cost"),
+    ("main", {"lookahead": "far"}, "lookahead: 'far' is not known.*auto, fixed, acceptance"),
     ("main", {"ctc_draft_share": 1.2}, "ctc_draft_share: 1.2; allowed: 0 to 1"),
     ("no ctc", {"drafter": "ctc"}, r"drafter: ctc; this model has no CTC branch.*heads, model"),
     ("no ctc", {"drafter": "ctc+heads"}, r"drafter: ctc\+heads; this model has no CTC"),
@@ -228,11 +232,11 @@ def test_unverified_drafts_of_ctc_and_draft_models(models, search, options):
     ("main", {"drafter": "model", "draft_model": "nowhere.yaml"}, "nowhere.yaml: no such file"),
     ("main", NOWHERE, "'./nowhere' has no config.json.*experiment of ESPnet is allowed, too"),
     ("main", NOWHERE | {"draft_model_file": "a.pth"}, "a.pth; allowed with an experiment"),
-    ("main", COST | {"acceptance": "threshold"}, "lookahead: cost; .* threshold: fixed"),
+    ("main", MEASURED | {"acceptance": "threshold"}, "lookahead: auto; .* threshold: fixed"),
     ("stock", {"drafter": "ctc", "ctc_weight": 1.0}, "drafter: ctc; ESPnet's own search"),
     ("stock", {"drafter": "ctc", "streaming": True}, "drafter: ctc; ESPnet's own search"),
     ("stock", {"draft": "draft", "time_sync": True}, "draft_model: .*ESPnet's own search"),
-    ("stock", COST | {"ctc_weight": 1.0}, "lookahead: cost; ESPnet's own search"),
+    ("stock", MEASURED | {"ctc_weight": 1.0}, "lookahead: auto; ESPnet's own search"),
     ("no ctc", {"ctc_weight": 1.0}, "ctc_weight: 1.0; allowed: 0.0; this model has no CTC"),
     ("units", {}, "ctc_weight: 0.5; allowed: 0.0 .*ctc_units"),
     ("units", {"ctc_weight": 0.3}, "ctc_weight: 0.3; allowed: 0.0 .*ctc_units"),

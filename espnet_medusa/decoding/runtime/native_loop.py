@@ -12,6 +12,7 @@ from espnet_medusa.decoding.runtime.native.library import (
     CallArguments,
     LoopDraftsArguments,
     LoopModelArguments,
+    LoopPlanArguments,
     LoopRowArguments,
     LoopRulesArguments,
     ShortlistArguments,
@@ -21,6 +22,7 @@ from espnet_medusa.decoding.runtime.native.library import (
 from espnet_medusa.decoding.runtime.native.operations import NativeLinear, NativeNorm
 from espnet_medusa.decoding.runtime.native_decoder import NativeAttendingHeads, NativeStack
 from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
+from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.tree_decoder import TreeState
 
 
@@ -46,8 +48,10 @@ class NativeLoop:
         self.layers, self.norm, self.projection = layers, norm, projection
         self.positions, self.heads = positions, heads
 
-    def __call__(self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow]) -> None:
-        """Set the results of rows; the state is that of ``TreeDecoder.start`` and not changed."""
+    def __call__(
+        self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow], plan: DepthPlan | None
+    ) -> None:
+        """Decode as ``ChainLoop``; the state is not changed."""
         layer, cross = self.layers[0], state.encoder_keys_values
         size = layer.num_heads * layer.head_size
         longest = max(len(row.prompt) for row in rows) + max(row.max_length for row in rows)
@@ -76,7 +80,9 @@ class NativeLoop:
         memory = [_RowMemory(row, rules.depth, size) for row in rows]
         arguments = (LoopRowArguments * len(rows))(*(one.arguments for one in memory))
 
-        loop = kernels().begin_chains(model, drafts, limits, call, arguments)
+        planned = None if plan is None else _PlanMemory(plan, max(row.max_length for row in rows))
+        depths = None if planned is None else planned.arguments
+        loop = kernels().begin_chains(model, drafts, limits, depths, call, arguments)
         try:
             while (row := kernels().run_chains(loop)) >= 0:
                 arguments[row].gives_up = not memory[row].write(arguments[row].written)
@@ -84,6 +90,8 @@ class NativeLoop:
             kernels().end_chains(loop)
         for one, results in zip(memory, arguments, strict=True):
             one.finish(results)
+        if planned is not None:
+            planned.finish()
 
     def _drafts(self, rules: ChainRules, few, cross: PackedCrossKeysValues) -> LoopDraftsArguments:
         heads = self.heads
@@ -97,6 +105,24 @@ class NativeLoop:
         )
         drafts.columns = columns  # keeps its memory allocated
         return drafts
+
+
+class _PlanMemory:
+    """What the kernels read and write for a plan of depths; ``most``: calls after the first one."""
+
+    def __init__(self, plan: DepthPlan, most: int):
+        self.plan, self.depths = plan, torch.tensor(plan.depths)
+        self.counts = torch.empty(2, most, dtype=torch.long)
+        self.seconds = torch.empty(most, dtype=torch.double)
+        self.arguments = LoopPlanArguments(
+            *(address(self.depths), plan.trial, plan.trial_calls, 0),
+            *(*map(address, self.counts), address(self.seconds)),
+        )
+
+    def finish(self) -> None:
+        calls = self.arguments.calls
+        columns = *self.counts[:, :calls].tolist(), self.seconds[:calls].tolist()
+        self.plan.calls += zip(*columns, strict=True)
 
 
 class _RowMemory:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from espnet_medusa.data.processor_name import processor_name
 from espnet_medusa.decoding.draft.head_proposers import (
     AttendingHeadsProposer,
     ParallelHeadsProposer,
@@ -54,6 +55,7 @@ class TreeRuntime(TreeDecoder):
         self.dtype, self.device = precision.dtype, table.device
         self._max_depth = decoder.max_depth
         self.table, self.scale = table.detach(), scale
+        self._size = table.size(1)
         self.weight = decoder.projection.detach()
         bias = decoder.projection_bias
         self.bias = None if bias is None else bias.detach()
@@ -67,6 +69,13 @@ class TreeRuntime(TreeDecoder):
 
     def max_depth(self, frames: int) -> int:
         return self._max_depth(frames)
+
+    @property
+    def description(self) -> str:
+        heads = "" if self.heads is None else f", {self.num_heads} {type(self.heads).__name__}"
+        machine = f"{processor_name(self.device)}, {torch.get_num_threads()} threads"
+        shape = f"{len(self.layers)} layers of {self._size}, {self.precision}"
+        return f"{machine}, {type(self).__name__}, {shape}{heads}"
 
     @property
     def num_heads(self) -> int:

@@ -1,5 +1,6 @@
 """Build searches from decode options and a model."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,13 +12,15 @@ from espnet_medusa.decoding.search.acceptance import build_rule
 from espnet_medusa.decoding.search.beam import beam_search
 from espnet_medusa.decoding.search.constraints import Constraints, build_constraints
 from espnet_medusa.decoding.search.ctc_first import CTCFirstPlanner, CTCFirstStrategy
-from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
+from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
+from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, DraftShape
 from espnet_medusa.decoding.search.greedy import greedy_search
 from espnet_medusa.decoding.search.patient_beam import patient_beam_search
 from espnet_medusa.decoding.search.scores import DECODER, DECODER_ALONE, Scorers
 from espnet_medusa.decoding.search.search import Search
 from espnet_medusa.decoding.search.search_options import (
     ACCEPTANCE,
+    AUTO,
     FIXED,
     GREEDY,
     TEXT,
@@ -25,7 +28,7 @@ from espnet_medusa.decoding.search.search_options import (
     SearchOptions,
 )
 from espnet_medusa.decoding.search.threshold_beam import threshold_beam_search
-from espnet_medusa.decoding.tree.proposer import Proposer
+from espnet_medusa.decoding.tree.proposer import HeadsProposer, Proposer
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 
 WEIGHT_OPTIONS = {  # ESPnet's option of each scorer's weight
@@ -56,9 +59,15 @@ class SearchModel:
 
 
 def draft_shape(
-    options: SearchOptions, decoder: TreeDecoder, proposer: Proposer | None, width: int
+    options: SearchOptions,
+    decoder: TreeDecoder,
+    proposer: Proposer | None,
+    width: int,
+    scorers: Iterable[str] = (),
 ) -> DraftShape:
     """Return the shape of drafts; ``width`` is the default of ``draft_width``.
+
+    ``scorers``: names of those that take time, besides the decoder.
 
     Raise InputError for a depth above ``max_steps``, or unverified drafts of untrained heads.
     """
@@ -70,11 +79,15 @@ def draft_shape(
         depth = 0
     if choices is not None:
         depth, name = len(choices), "medusa_choices: depth"
+    first = depth
     if depth is None:
-        depth = drafters.default_depth(proposer, decoder, greedy)
-        if options.lookahead != FIXED and depth > 0:
+        depth = first = drafters.default_depth(proposer, decoder, greedy)
+        if options.lookahead == ACCEPTANCE and depth > 0:
             deepest = max(depth, drafters.LOOKAHEAD_DEPTH)
             depth = deepest if most is None else min(deepest, most)
+        elif not greedy and options.drafter is None and isinstance(proposer, HeadsProposer):
+            # Drafted beams often cost more than they save, until seconds are measured.
+            first, depth = 0, min(depth, drafters.BEAM_DEPTH)
     if most is not None and depth > most:
         reason = "one per head of this model" if most else "this model has no heads; see drafter"
         raise InputError(f"{name}: {depth}; allowed: at most {most}, {reason}")
@@ -87,12 +100,16 @@ def draft_shape(
     budget = options.draft_budget
     if budget is None and not unverified:
         budget = drafters.default_budget(proposer, greedy)
-    lookahead = None
-    if options.lookahead != FIXED and depth > 0:
-        lookahead = ByAcceptance(1, depth) if options.lookahead == ACCEPTANCE else ByCost(0, depth)
+    width, lookahead = options.draft_width or width, None
+    if depth > 0 and options.chosen_lookahead == ACCEPTANCE:
+        lookahead = ByAcceptance(1, depth)
+    elif depth > 0 and options.chosen_lookahead == AUTO:
+        parts = decoder.description, drafters.describe(proposer), options.search, *scorers
+        shape = f"{width} wide, at most {depth} deep, {budget} nodes"
+        lookahead = AutoDepth(first, depth, ", ".join([*parts, shape]))
     return DraftShape(
         depth=depth,
-        width=options.draft_width or width,
+        width=width,
         budget=budget,
         min_probability=options.draft_min_probability or 0.0,
         choices=choices,
@@ -111,7 +128,8 @@ def with_text_drafts(search: Search, options: SearchOptions, model: SearchModel)
     depth = options.draft_depth if options.drafter == TEXT else None
     if depth is None:
         depth = max(drafters.default_depth(proposer, model.decoder, greedy), planner.shape.depth)
-    options = replace(options, draft_depth=depth)
+    fixed = FIXED if options.chosen_lookahead == AUTO else options.lookahead
+    options = replace(options, draft_depth=depth, lookahead=fixed)
     shape = draft_shape(options, model.decoder, proposer, planner.shape.width)
     search.text_planner = type(planner)(planner.strategy, proposer, shape)
     return search
@@ -163,7 +181,8 @@ def build_beam(
     decoder = model.decoder
     constraints = model.constraints(options)
     proposer = drafters.build_proposer(options, decoder, model.vocab_size, model.eos, model.sources)
-    shape = draft_shape(options, decoder, proposer, width=beam_size)
+    scorers = model.scorers.active_weights
+    shape = draft_shape(options, decoder, proposer, beam_size, scorers)
     if options.acceptance == THRESHOLD:
         parts = decoder, constraints, proposer, options.threshold, beam_size, shape.depth
         return threshold_beam_search(*parts, normalize_length, nbest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from espnet_medusa.decoding.search.constraints import Constraints
-from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
+from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, DraftShape
 from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
 from espnet_medusa.decoding.search.state import SearchState
 from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
@@ -31,7 +31,7 @@ def decode_chains(
     if loop is None:
         return False
     rows = [_row_of(state) for state in states]
-    loop(tree_state, rules, rows)
+    loop(tree_state, rules, rows, planner.plan)
     for state, row in zip(states, rows, strict=True):
         counts = state.statistics
         counts.decoder_calls, counts.nodes = row.calls, row.nodes
@@ -54,7 +54,7 @@ def chain_rules(
     if times is not None and (not constraints.renormalize or times.text_follows):
         return None
     is_chain = shape.width == 1 and shape.choices is None and shape.budget is None
-    if not without_drafts and not (is_chain and shape.lookahead is None):
+    if not without_drafts and not (is_chain and not isinstance(shape.lookahead, ByAcceptance)):
         return None
     return ChainRules(
         eos=constraints.eos,

@@ -30,8 +30,11 @@ MODEL_DEPTH = 5  # each step is a call of the draft model
 # Of CTC and of a text. A step of beam search has several nodes to evaluate.
 CTC_DEPTH, CTC_BEAM_DEPTH = 40, 15
 CTC_BEAM_BUDGET = 60
+BEAM_DEPTH = 5  # of heads in beam search, at most, if seconds are measured
 WITH_CTC = HypothesisProposer | MixedProposer | CascadeProposer
-LOOKAHEAD_DEPTH = 15  # minimum default of draft_depth with a lookahead, if max_steps allows it
+LOOKAHEAD_DEPTH = (
+    15  # minimum default of draft_depth with lookahead: acceptance, if max_steps allows it
+)
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,12 @@ def _allowed(sources: DraftSources, decoder: TreeDecoder) -> str:
     names = [HEADS] if decoder.num_heads else []
     names += [CTC] if sources.ctc is not None else []
     return f"allowed here: {', '.join([*names, MODEL])} (with draft_model)"
+
+
+def describe(proposer: Proposer) -> str:
+    """Return what the seconds of drafting depend on, besides the decoder."""
+    size = "all" if proposer.vocabulary is None else len(proposer.vocabulary)
+    return f"{type(proposer).__name__} of {size} tokens"
 
 
 def default_depth(proposer: Proposer | None, decoder: TreeDecoder, greedy: bool) -> int:

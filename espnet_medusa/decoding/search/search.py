@@ -118,11 +118,13 @@ class Search:
         decoder, planner, started = self.decoder, self.planner, time.perf_counter()
         if self.text_planner and any(one.text is not None for one in draft_inputs):
             planner = self.text_planner
+        planner, every = planner.planned(len(states)), states
         tree_state = decoder.start(
             encoder_out, encoder_out_lens, with_heads=planner.needs_head_input
         )
         share_seconds(states, started)
         if decode_chains(decoder, planner, tree_state, states):
+            planner.learn(every)
             return
         started, roots = time.perf_counter(), [state.root for state in states]
         context = DraftContext(
@@ -153,6 +155,7 @@ class Search:
                 self.strategy.accept_unverified(states)
                 decoded, states = states, _drop_finished(decoder, tree_state, states)
                 share_seconds(decoded, started, drafting=True)
+        planner.learn(every)
 
     def _search_again(
         self, states, encoder_out, encoder_out_lens, prompt, limits, draft_inputs

@@ -22,8 +22,8 @@ CTC_HEADS, CTC_MODEL = f"{CTC}+{HEADS}", f"{CTC}+{MODEL}"
 TEXT_FIRST = f"{TEXT}+"  # a text drafts first, where it goes on
 WITH_TEXT = (TEXT, *(TEXT_FIRST + name for name in (HEADS, CTC, MODEL)))
 DRAFTERS = (HEADS, CTC, MODEL, CTC_HEADS, CTC_MODEL, *WITH_TEXT)
-FIXED, ACCEPTANCE, COST = "fixed", "acceptance", "cost"
-LOOKAHEADS = (FIXED, ACCEPTANCE, COST)
+AUTO, FIXED, ACCEPTANCE = "auto", "fixed", "acceptance"
+LOOKAHEADS = (AUTO, FIXED, ACCEPTANCE)
 CTC_THRESHOLDS = ("ctc_entropy_threshold", "ctc_likelihood_threshold")
 MINIMA = {
     "draft_depth": 0, "draft_width": 1, "draft_budget": 1, "draft_vocab_size": 2, "top_m": 1,
@@ -57,17 +57,18 @@ class SearchOptions:
     ctc_draft_share: float = option(
         0.3, "weight of CTC in ctc+heads or ctc+model, 0 to 1", group=DRAFTS
     )
-    lookahead: str = option(
-        FIXED,
-        "fixed: always draft_depth; acceptance: deeper while drafts are accepted; cost: the depth "
-        "with the most expected tokens per second (both need acceptance: exact)",
+    lookahead: str | None = option(
+        None,
+        "auto: the depth, or none, with the most expected tokens per measured second; fixed: "
+        "always draft_depth; acceptance: deeper while drafts are accepted; none: fixed if "
+        "draft_depth or medusa_choices is given or acceptance is not exact, else auto",
         group=DRAFTS,
     )
     draft_depth: int | None = option(
         None,
         "tokens drafted per call (maximum with a lookahead); none: draft_conf or one per head, "
-        "draft model: 5, CTC: 40 (beam: 15), lookahead: 15+ if heads allow it; a text that drafts "
-        "before another drafter: at least as for CTC; 0: without drafts",
+        "draft model: 5, CTC: 40 (beam: 15), lookahead acceptance: 15+ if heads allow it; a text "
+        "that drafts before another drafter: at least as for CTC; 0: without drafts",
         group=DRAFTS,
     )
     draft_width: int | None = option(
@@ -183,6 +184,14 @@ class SearchOptions:
     )
 
     @property
+    def chosen_lookahead(self) -> str:
+        """The lookahead, by default ``auto`` where texts do not depend on an unset depth."""
+        if self.lookahead is not None:
+            return self.lookahead
+        given = self.draft_depth is not None or self.medusa_choices
+        return FIXED if given or self.acceptance != EXACT else AUTO
+
+    @property
     def after_text(self) -> str | None:
         """The drafter without a text, or after it; ``text``: none."""
         return None if self.drafter is None else self.drafter.removeprefix(TEXT_FIRST)
@@ -212,7 +221,8 @@ def check_options(options: SearchOptions, beam_size: int) -> None:
     _check_min_probability(options, options.search, "")
     if options.drafter is not None:
         check_choice(options.drafter, DRAFTERS, "drafter")
-    check_choice(options.lookahead, LOOKAHEADS, "lookahead")
+    if options.lookahead is not None:
+        check_choice(options.lookahead, LOOKAHEADS, "lookahead")
     check_above(options.typical_epsilon, 0, "typical_epsilon", at_most=1)
     check_above(options.typical_alpha, 0, "typical_alpha")
     check_above(options.threshold, 0, "threshold", at_most=1)
@@ -261,7 +271,7 @@ def _check_acceptance(options: SearchOptions) -> None:
             "hypotheses; set draft_depth or beam_size"
         )
         raise _refusal(options, "draft_budget", allowed)
-    if options.acceptance != EXACT and options.lookahead != FIXED:
+    if options.acceptance != EXACT and options.lookahead not in (None, FIXED):
         allowed = (
             f" with acceptance: {options.acceptance}: fixed, as the text depends on the depth of "
             "drafts; or set acceptance: exact"
@@ -389,5 +399,8 @@ def with_draft_defaults(
     names = ["draft_depth", "draft_width", "draft_vocab_size"]
     if options.draft_depth is None:  # a given depth is drafted whatever its probability
         names.append("draft_min_probability")
-    unset = [name for name in names if getattr(options, name) is None]
-    return replace(options, **{name: getattr(defaults, name) for name in unset})
+    unset = {name: getattr(defaults, name) for name in names if getattr(options, name) is None}
+    lookahead = options.chosen_lookahead
+    if lookahead == AUTO and options.search == BEAM and unset.get("draft_depth") == 0:
+        unset["draft_depth"] = None  # beam search begins without drafts, and may draft later
+    return replace(options, lookahead=lookahead, **unset)

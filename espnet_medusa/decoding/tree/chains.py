@@ -1,9 +1,14 @@
 """Greedy search with chains as drafts, without Python between decoder calls: its values."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
+
+from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,3 +45,18 @@ class ChainRow:
     accepted: list[int] = field(default_factory=list)  # drafts with 1, 2, ... accepted steps
     seconds: float = 0.0  # its share of all calls and drafts
     draft_seconds: float = 0.0  # of the drafts
+
+
+class ChainLoop(Protocol):
+    """Greedy search with chains as drafts."""
+
+    def __call__(
+        self, state: Any, rules: ChainRules, rows: Sequence[ChainRow], plan: DepthPlan | None
+    ) -> None:
+        """Decode U utterances to their ends, and set the results of rows.
+
+        Args:
+            state: The ``TreeState`` of ``TreeDecoder.start``.
+            plan: Depths of drafts, at most ``rules.depth``; receives the seconds of calls. None:
+                always ``rules.depth``.
+        """

@@ -1,14 +1,14 @@
 """The interface of a decoder for searches: a token tree that each call extends."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from espnet_medusa.decoding.tree.best_tokens import best_tokens, top_tokens
-from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
+from espnet_medusa.decoding.tree.chains import ChainLoop
 from espnet_medusa.decoding.tree.node_cache import NodeCache
 from espnet_medusa.decoding.tree.proposer import Proposer
 from espnet_medusa.decoding.tree.token_tree import TokenTree, upload
@@ -103,14 +103,17 @@ class TreeDecoder(ABC):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the base head's logits: (..., D) to (..., V)."""
 
-    def chain_loop(
-        self, proposer: Proposer | None
-    ) -> Callable[[TreeState, ChainRules, Sequence[ChainRow]], None] | None:
+    def chain_loop(self, proposer: Proposer | None) -> ChainLoop | None:
         """Return greedy search with chains of this drafter in one call; None: not supported.
 
-        The function sets the results of rows; ``proposer`` None: no drafts.
+        ``proposer`` None: no drafts.
         """
         return None
+
+    @property
+    def description(self) -> str:
+        """What the seconds of a decoder call depend on: machine, model and precision."""
+        return type(self).__name__
 
     # Runtimes may override these with faster kernels.
     best_tokens, top_tokens = staticmethod(best_tokens), staticmethod(top_tokens)

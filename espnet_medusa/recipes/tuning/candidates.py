@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from espnet_medusa.decoding.search.drafters import default_budget
-from espnet_medusa.decoding.search.search_options import ACCEPTANCE, COST, CTC, CTC_HEADS, MODEL
+from espnet_medusa.decoding.search.search_options import ACCEPTANCE, CTC, CTC_HEADS, FIXED, MODEL
 from espnet_medusa.recipes.tuning.available import Drafter, DraftSetting
 from espnet_medusa.recipes.tuning.trial import Task
 
+LOOKAHEADS = (FIXED, ACCEPTANCE)  # auto is tuned while it decodes
 DEPTH_SHARES = (0.25, 0.375, 0.5, 0.75, 1.0)  # of the number of heads
 DEPTH_SHARES_BEYOND = (1.5, 2.0)  # for heads that can draft more steps than there are heads
 MODEL_DEPTHS = (1, 2, 3, 4, 6, 8, 12)  # each step is a call of the draft model
@@ -20,9 +21,9 @@ WIDER_BUDGET = 2  # times the default budget, for drafts that exceed it
 
 
 def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
-    """Return the candidates of a drafter: a list of fixed depths, and a list for each lookahead.
+    """Return the candidates of a drafter: a list of fixed depths, and one for the other lookahead.
 
-    Lookaheads need exact acceptance: otherwise the text depends on the depths that they choose.
+    The latter needs exact acceptance: otherwise the text depends on the depths that it chooses.
     The greatest depth is also tried with several node budgets (see ``Strategy.best_first``). Greedy
     chains without CTC are also tried with several minimum probabilities, if drafts are verified.
     """
@@ -39,8 +40,8 @@ def candidates(task: Task, drafter: Drafter) -> list[list[DraftSetting]]:
     if greedy and not task.unverified and CTC not in drafter.kind.split("+"):
         chains = [shape for shape in shapes if shape.width == 1]
         fixed += [replace(chain, min_probability=p) for p in MIN_PROBABILITIES for chain in chains]
-    lookaheads = (ACCEPTANCE, COST) if task.exact else ()
-    return [fixed, *([replace(shape, lookahead=name) for shape in shapes] for name in lookaheads)]
+    adaptive = [[replace(shape, lookahead=ACCEPTANCE) for shape in shapes]] if task.exact else []
+    return [fixed, *adaptive]
 
 
 def depths(kind: str, greedy: bool, num_heads: int, max_steps: int | None) -> list[int]:

@@ -8,7 +8,7 @@ from matplotlib import pyplot
 from matplotlib.lines import Line2D
 from matplotlib.ticker import ScalarFormatter
 
-from espnet_medusa.decoding.search.search_options import ACCEPTANCE, COST, FIXED
+from espnet_medusa.decoding.search.search_options import ACCEPTANCE, FIXED
 from espnet_medusa.recipes.report.style import COLORS, save
 from espnet_medusa.recipes.tuning.available import NO_DRAFTS, DraftSetting
 from espnet_medusa.recipes.tuning.findings import Tuning
@@ -22,8 +22,8 @@ PART_COLORS = {
     DRAFTING: "tab:orange",
     "the rest": "0.45",
 }
-MARKERS = {FIXED: "o", ACCEPTANCE: "^", COST: "s"}
-MARKER_NAMES = {FIXED: "fixed depth", ACCEPTANCE: "lookahead acceptance", COST: "lookahead cost"}
+MARKERS = {FIXED: "o", ACCEPTANCE: "^"}
+MARKER_NAMES = {FIXED: "fixed depth", ACCEPTANCE: "lookahead acceptance"}
 VISIBLE = 0.005  # minimum part to draw, as a share of the longest bar
 LABEL_CHARACTERS = 30  # maximum per line
 

@@ -38,6 +38,9 @@ class Clock:
         return time.perf_counter()
 
 
+NEW_PLANNERS = "planned", "begin"  # methods that return another planner
+
+
 @dataclass
 class Stopwatch:
     """Seconds of the parts of one search run, and numbers of calls of their methods."""
@@ -50,7 +53,7 @@ class Stopwatch:
 def timed(search: Search, stopwatch: Stopwatch) -> Search:
     """Return a search with the same parts, timed."""
     decoder = Timed(search.decoder, stopwatch, CALLS, ("extend", "logits"))
-    methods = "begin", "draft_prompt", "draft"
+    methods = *NEW_PLANNERS, "draft_prompt", "draft"
     return Search(decoder, Timed(search.planner, stopwatch, DRAFTING, methods))
 
 
@@ -72,4 +75,4 @@ class Timed:
         result = work(*arguments)
         self.stopwatch.seconds[self.name] += self.stopwatch.clock.now() - started
         self.stopwatch.calls[method] += 1
-        return replace(self, part=result) if method == "begin" else result
+        return replace(self, part=result) if method in NEW_PLANNERS else result

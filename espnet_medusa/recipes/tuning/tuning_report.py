@@ -1,7 +1,6 @@
 """Write a tuning as a decode config (YAML), as figures (JSON), and as tables (Markdown)."""
 
 import json
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ import torch
 import yaml
 
 from espnet_medusa.data.files.atomic import write_atomically
-from espnet_medusa.decoding.search.search_options import FIXED, LOOKAHEADS
+from espnet_medusa.data.processor_name import processor_name
+from espnet_medusa.decoding.search.search_options import FIXED
 from espnet_medusa.recipes.report.markdown import markdown_table
 from espnet_medusa.recipes.tuning.available import NO_DRAFTS, DraftSetting
+from espnet_medusa.recipes.tuning.candidates import LOOKAHEADS
 from espnet_medusa.recipes.tuning.findings import Tuning
 from espnet_medusa.recipes.tuning.stopwatch import CALLS, DRAFTING
 
@@ -53,19 +54,10 @@ def circumstances(
         "audio_seconds": sum(batch.audio_seconds for batch in tuning.task.batches),
         "encoder_seconds": tuning.encoder_seconds,
         "thread_time": clock.thread_time,
-        "machine": machine_name(clock.device),
+        "machine": processor_name(clock.device),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
-
-
-def machine_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    table = Path("/proc/cpuinfo")
-    lines = table.read_text(encoding="utf-8").splitlines() if table.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def headline(about: Mapping[str, Any]) -> str:

@@ -137,7 +137,7 @@ def test_greedy_text_is_exact(seed, drafter):
     options = {
         "draft_width": rng.choice([None, None, 1, 3]),
         "draft_min_probability": rng.choice([None, 0.3]),
-        "lookahead": rng.choice(["fixed", "fixed", "acceptance", "cost"]),
+        "lookahead": rng.choice(["fixed", "fixed", "acceptance", "auto"]),
         "draft_budget": rng.choice([None, None, 4]),
     }
     search = build(seed, drafter, decoder, search="greedy", **options)

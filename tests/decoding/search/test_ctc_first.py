@@ -83,7 +83,7 @@ def expected(
 DRAFTS = [
     {"draft_depth": 0}, {"drafter": "ctc"},
     {"drafter": "ctc", "draft_depth": 2, "draft_width": 3, "draft_budget": 5},
-    {"drafter": "ctc", "draft_vocab_size": 5}, {"drafter": "ctc", "lookahead": "cost"},
+    {"drafter": "ctc", "draft_vocab_size": 5}, {"drafter": "ctc", "lookahead": "auto"},
     {"drafter": "heads", "lookahead": "acceptance"}, {"drafter": "ctc+heads"},
     {"medusa_choices": [1, 2, 1]},
 ]  # fmt: skip

@@ -1,19 +1,17 @@
-"""Lookahead depths follow acceptance and costs; texts do not depend on them."""
+"""Depths follow acceptance; texts do not depend on depths that change."""
 
 import itertools
 import math
 import random
 
-import numpy as np
-import pytest
 import torch
 from beam_oracle import make_weights
 from cases import cases, combinations
 from searches import decode, decode_exactly, drafted_by, our_search, with_draft
 from tiny import EOS, random_encoder_out, shared_decoder
 
-from espnet_medusa.decoding.search.drafting import lookahead
-from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, ByCost, DraftShape
+from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
+from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, DraftShape
 from espnet_medusa.decoding.search.greedy import GreedyState
 from espnet_medusa.decoding.search.scores import UtteranceScorers
 from espnet_medusa.decoding.search.search_options import LengthLimits
@@ -44,63 +42,6 @@ def test_depth_by_acceptance(limit, depth, accepted, expected):
     assert ByAcceptance(2, max(8, depth), 5).depth(after(limit, depth, accepted)) == expected
 
 
-def test_step_acceptance_begins_with_an_expectation():
-    assert lookahead.step_acceptance(0, 0) == pytest.approx(lookahead.EXPECTED)
-    assert 0 < lookahead.step_acceptance(0, 1000) < 0.01
-    assert lookahead.step_acceptance(400, 600) == pytest.approx(4 / 6, abs=1e-3)
-    assert 0.99 < lookahead.step_acceptance(1000, 0) < 1  # never tried, as with the threshold rule
-
-
-def test_depth_by_cost_is_the_best_of_all():
-    """Either any number of steps is accepted, or, as with CTC after an error, all or none."""
-    rng = random.Random(0)
-    for _ in range(200):
-        most = rng.randint(1, 12)
-        chosen, of_step = ByCost(rng.randint(0, most), most), rng.uniform(0.001, 1)
-        of_token = rng.choice([0.0, 0.3])
-        for steps in [4] * 3 if of_token == 0.0 else [0, 3, 6] * 10:
-            tokens = 2.0 if of_token == 0.0 else rng.uniform(1.0, 7.0)
-            chosen.measure(1.0 + tokens * of_token, of_step * steps, steps, tokens)
-        drafts = rng.choices(rng.choice([range(most + 1), [0, most]]), k=rng.randint(0, 20))
-        for accepted in drafts:
-            chosen.depth(after(most, most, accepted))
-        costs = chosen.costs.seconds()
-        near = {"rel": 0.2, "abs": 0.05} if of_token else {}
-        assert costs == pytest.approx((1.0, of_step, of_token), **near)
-        usual = lookahead.step_acceptance(sum(chosen.accepted), sum(chosen.tried))
-        pairs = zip(chosen.accepted, chosen.tried, strict=True)
-        shares = [lookahead.step_acceptance(*counts, usual) for counts in pairs]
-        for step, tried in enumerate(chosen.tried):
-            assert (tried > 0) == any(accepted >= step for accepted in drafts)
-
-        def rate(steps, shares=shares, costs=costs):
-            tokens = 1 + sum(math.prod(shares[:step]) for step in range(1, steps + 1))
-            return tokens / (costs[0] + steps * costs[1] + tokens * costs[2])
-
-        best = max(range(chosen.least, most + 1), key=rate)
-        assert rate(chosen.depth(after(0, 0, 0))) == pytest.approx(rate(best))
-
-
-def test_if_no_depth_is_worth_its_cost_an_utterance_tries_once():
-    chosen = ByCost(0, 9)
-    for _ in range(300):
-        chosen.measure(1.0, 9.0, 3, 1.5)
-    assert chosen.depth(after(3, 3, 0)) == 0
-    assert chosen.depth(GreedyState(Prefix(0), UtteranceScorers(), 100)) == 1
-
-
-def test_costs_are_those_of_weighted_least_squares():
-    rng, costs = np.random.default_rng(0), lookahead.Costs()
-    steps, tokens, seconds = rng.uniform(0, 90, (3, 50))
-    seconds += 2 * steps + 3 * tokens + 500
-    for row in zip(seconds, steps, tokens, strict=True):
-        costs.add(row[0], 0.0, *row[1:])
-    root = lookahead.FORGETTING ** (np.arange(49, -1, -1) / 2)
-    sizes = np.stack([np.ones(50), steps, tokens], axis=1)
-    expected = np.linalg.lstsq(sizes * root[:, None], seconds * root, rcond=None)[0]
-    assert costs.seconds() == pytest.approx(tuple(expected), rel=1e-3)
-
-
 def test_an_utterance_starts_with_the_rates_of_earlier_ones():
     chosen = ByAcceptance(1, 12, 2)
     new = GreedyState(Prefix(0), UtteranceScorers(), 100)
@@ -108,17 +49,10 @@ def test_an_utterance_starts_with_the_rates_of_earlier_ones():
     for _ in range(50):
         chosen.depth(after(9, 9, 9))
     assert chosen.depth(new) == 10
-    by_cost = ByCost(1, 10)
-    assert by_cost.depth(new) == 5, "nothing measured yet"
-    by_cost.measure(1.0, 0.5, 5, 3.0)
-    hopeful = by_cost.depth(new)
-    for _ in range(50):
-        by_cost.depth(after(5, 5, 0))
-    assert by_cost.depth(new) < hopeful
 
 
 def lookaheads():
-    return [ByAcceptance(1, 7, 3), ByAcceptance(0, 9, 9), ByCost(1, 8), ByCost(0, 5)]
+    return [ByAcceptance(1, 7, 3), ByAcceptance(0, 9, 9), AutoDepth(3, 8), AutoDepth(0, 5)]
 
 
 @combinations(kind=["near", "other"], number=range(4))

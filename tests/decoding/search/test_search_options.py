@@ -20,7 +20,8 @@ PROBABLE = {"greedy": {"draft_min_probability": 0.3}}
     ("greedy", {"drafter": "heads", "acceptance": "typical"}, (3, 900)),
     ("greedy", {"draft_depth": 0}, (0, 900)),
     ("greedy", {"draft_vocab_size": 50}, (3, 50)),
-    ("beam", {}, (0, None)),
+    ("beam", {}, (None, None)),  # it begins without drafts
+    ("beam", {"lookahead": "fixed"}, (0, None)),
     ("beam", {"draft_depth": 7}, (7, None)),
     # Defaults are for verified heads only.
     ("greedy", {"drafter": "ctc"}, (None, None)),
@@ -90,9 +91,9 @@ def test_bad_defaults_are_refused(conf):
     ({"acceptance": "threshold", "medusa_choices": [1, 2]}, "choices: .* without acceptance: thr"),
     ({"acceptance": "threshold", "threshold": 0.0}, "threshold: 0.0; allowed: above 0"),
     ({"acceptance": "threshold", "threshold": 1.1}, "threshold: 1.1; allowed: .*at most 1"),
-    ({"lookahead": "cost", "acceptance": "typical"}, "cost; .* typical: fixed, .*: exact"),
+    ({"lookahead": "auto", "acceptance": "typical"}, "auto; .* typical: fixed, .*: exact"),
     ({"lookahead": "acceptance", "acceptance": "top_m"}, "lookahead: acceptance; .* top_m: fixed"),
-    ({"lookahead": "cost", "acceptance": "threshold"}, "lookahead: cost; .* threshold: fixed"),
+    ({"lookahead": "auto", "acceptance": "threshold"}, "lookahead: auto; .* threshold: fixed"),
     ({"ctc_entropy_threshold": -0.1}, "ctc_entropy_threshold: -0.1; allowed: 0 or more"),
     ({"ctc_likelihood_threshold": math.nan}, "ctc_likelihood_threshold: nan; allowed: 0 or m"),
     ({"ctc_entropy_threshold": 1, "search": "beam"}, "allowed with search: greedy"),

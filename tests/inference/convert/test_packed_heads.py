@@ -110,7 +110,7 @@ def greedy_drafts(**options):
     (linear(), {"license": ""}, "license: ''"),
     (linear(), {"language": "en"}, "language: 'en'"),
     (linear(COUNTS, torch.zeros_like), {}, "draft_vocab_size: 20; this model has no counts"),
-    (linear(), greedy_drafts(lookahead="cost"), "draft_conf.greedy: unknown option 'lookahead'"),
+    (linear(), greedy_drafts(lookahead="auto"), "draft_conf.greedy: unknown option 'lookahead'"),
 )  # fmt: skip
 def test_unsuitable_heads_are_refused(make, fields, tmp_path):
     base = tiny_base()

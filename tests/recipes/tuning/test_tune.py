@@ -55,7 +55,7 @@ def texts(main, command, corpus, folder, *options) -> dict[str, str]:
 
 
 @cases(
-    ("search: greedy\nmaxlenratio: -6\ndraft_depth: 2\nlookahead: cost\n", []),
+    ("search: greedy\nmaxlenratio: -6\ndraft_depth: 2\nlookahead: auto\n", []),
     ("beam_size: 2\nctc_weight: 0.3\nmaxlenratio: -5\n", ["--batch_size", "3", "--nbest", "2"]),
 )
 def test_config_report_table_and_figure(
@@ -76,7 +76,7 @@ def test_config_report_table_and_figure(
     rows = [re.findall(r"[^|]+", line) for line in table.splitlines() if line.startswith("|")]
     shown = [row[0].strip(" *") for row in rows]
     assert shown == ["drafter", "---", *names, "drafter", "---", *names[1:]]
-    assert {len(row) for row in rows[:8]} == {11} and {len(row) for row in rows[8:]} == {4}
+    assert {len(row) for row in rows[:8]} == {11} and {len(row) for row in rows[8:]} == {3}
     assert all(row[10].strip() == "0/3" for row in rows[3:8])
     tuned = yaml.safe_load(output.read_text())
     chosen = {name: tuned.pop(name) for name in DRAFT_KEYS if name in tuned}

@@ -250,7 +250,7 @@ def test_windows_of_a_long_recording_are_passages_with_attempts_and_words(tmp_pa
     ({"search": "greedy", "ctc_entropy_threshold": 0.5}, "draft"),
     ({"search": "greedy", "medusa_choices": [1, 2, 2]}, "draft"),
     ({"search": "greedy", "forced_prefix": [4, 5]}, "draft"),
-    ({"beam_size": 3, "lookahead": "cost"}, "draft"),
+    ({"beam_size": 3, "lookahead": "auto"}, "draft"),
 )
 def test_every_search_can_be_traced(options, how, experiment):
     base = {"maxlenratio": -12, "minlenratio": -4, "ctc_weight": 0.0, "trace": True}

@@ -22,13 +22,22 @@ struct LoopModel {
 
 // Drafter of the loop; LoopDraftsArguments in library.py.
 struct LoopDrafts {
-    int64_t depth;  // most tokens of a draft; 0: no drafts, the other members are unused
+    int64_t depth;  // most tokens of all drafts; 0: no drafts, the other members are unused
     float least;    // as in `draft_chain`
     const AttendingHeads* heads;
     const Linear* projection;
     const Shortlist* list;
     const int64_t* vocabulary;  // tokens of the projection's columns; or null
     const char* packed;         // cross-attention keys and values of the heads
+};
+
+// Depths of drafts and seconds of calls; LoopPlanArguments in library.py.
+struct LoopPlan {
+    const int64_t* depths;  // most tokens of a draft with 1, 2, ... running utterances
+    int64_t trial, trial_calls;  // another depth, before so many calls after the first one
+    // For each call after the first one: running utterances, most tokens of a draft, seconds.
+    int64_t calls, *running, *used;
+    double* seconds;
 };
 
 // Allowed tokens; LoopRulesArguments in library.py.
@@ -81,8 +90,8 @@ inline ColumnGroups time_limits(const LoopRules& rules, const int64_t* tokens, l
 class GreedyLoop {
   public:
     GreedyLoop(const LoopModel& model, const LoopDrafts& drafts, const LoopRules& rules,
-               const Call& call, LoopRow* rows)
-        : model(model), drafts(drafts), rules(rules), call(call), rows(rows),
+               LoopPlan* plan, const Call& call, LoopRow* rows)
+        : model(model), drafts(drafts), rules(rules), plan(plan), call(call), rows(rows),
           utterances(call.nodes.utterances), size(call.nodes.width()), turn(utterances),
           states(utterances), first_row(utterances + 1), known(utterances) {
         const long width = 1 + drafts.depth;
@@ -102,13 +111,15 @@ class GreedyLoop {
     long run() {
         while (turn < utterances || running() > 0) {
             if (turn == utterances) {
-                if (called) timed(&LoopRow::draft_seconds, [&] { draft(); });
+                begin_call();
+                if (calls > 0) timed(&LoopRow::draft_seconds, [&] { draft(); });
                 timed(nullptr, [&] { evaluate(); });
-                called = true;
+                ++calls;
                 turn = 0;
             }
             for (; turn < utterances; ++turn)
                 if ((states[turn].running || states[turn].asked) && !accept(turn)) return turn;
+            end_call();
         }
         return -1;
     }
@@ -133,6 +144,23 @@ class GreedyLoop {
         long count = 0;
         for (const State& state : states) count += state.running;
         return count;
+    }
+
+    // Chooses the depth of the drafts for the next call.
+    void begin_call() {
+        started = std::chrono::steady_clock::now();
+        before = running();
+        depth = drafts.depth;
+        if (plan) depth = calls <= plan->trial_calls ? plan->trial : plan->depths[before - 1];
+    }
+
+    // Records the call in the plan; the first one has the prompt.
+    void end_call() {
+        if (!plan || calls == 1) return;
+        const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - started;
+        plan->running[plan->calls] = before;
+        plan->used[plan->calls] = depth;
+        plan->seconds[plan->calls++] = passed.count();
     }
 
     // Divides the seconds of an action among the running utterances; `also`: a second total.
@@ -260,29 +288,29 @@ class GreedyLoop {
 
     // Sets the nodes of the next call.
     void draft() {
-        long depth = 0, count = 0;
+        long most = 0, count = 0;
         for (long row = 0; row < utterances; ++row)
             if (states[row].running)
-                depth = std::max<long>(depth, rows[row].max_length - rows[row].written);
-        depth = std::min<long>(depth, drafts.depth);
+                most = std::max<long>(most, rows[row].max_length - rows[row].written);
+        most = std::min<long>(most, depth);
         for (long row = 0; row < utterances; ++row) {
             first_row[row] = count;
             if (!states[row].running) continue;
             const int64_t last = rows[row].tokens[rows[row].written - 1];
             states[row].nodes.assign(1, last);
             states[row].drafted = 0;
-            if (depth == 0) continue;
+            if (most == 0) continue;
             std::copy_n(hidden + states[row].tip * size, size, queried + count * size);
             unpack_output(*model.projection, last, embedded + count++ * size);
         }
-        if (depth == 0) return;
+        if (most == 0) return;
         first_row[utterances] = count;
-        const Chain chain{call.nodes, {drafts.packed, call.cross.frames, call.cross.mask}, depth,
+        const Chain chain{call.nodes, {drafts.packed, call.cross.frames, call.cross.mask}, most,
                           call.threads};
         draft_chain(drafts.heads, drafts.projection, drafts.list, &chain, queried, embedded,
                     drafts.least, drafts.vocabulary, chains);
         for (long row = 0; row < utterances; ++row)
-            if (states[row].running) follow(row, chains + first_row[row] * depth, depth);
+            if (states[row].running) follow(row, chains + first_row[row] * most, most);
     }
 
     // Adds a chain to the nodes, up to its end, an end symbol or the maximum length.
@@ -299,11 +327,14 @@ class GreedyLoop {
     const LoopModel& model;
     const LoopDrafts& drafts;
     const LoopRules& rules;
+    LoopPlan* plan;  // or null: always the most drafts
     Call call;
     LoopRow* rows;
     long utterances, size;
-    long turn;            // the next utterance whose tokens are accepted
-    bool called = false;  // whether there was a decoder call
+    long turn;       // the next utterance whose tokens are accepted
+    long calls = 0;  // decoder calls so far
+    long depth = 0, before = 0;  // of the last call: most tokens of a draft, running utterances
+    std::chrono::steady_clock::time_point started;  // of the last call
     std::vector<State> states;
     std::vector<int32_t> first_row, known;
     std::vector<int64_t> best, masks;

@@ -325,9 +325,9 @@ extern "C" {
 
 // Begins to decode texts of all utterances; the arguments, except `call`, are used until the end.
 GreedyLoop* begin_chains(
-    const LoopModel* model, const LoopDrafts* drafts, const LoopRules* rules, const Call* call,
-    LoopRow* rows) {
-    return new GreedyLoop(*model, *drafts, *rules, *call, rows);
+    const LoopModel* model, const LoopDrafts* drafts, const LoopRules* rules, LoopPlan* plan,
+    const Call* call, LoopRow* rows) {
+    return new GreedyLoop(*model, *drafts, *rules, plan, *call, rows);
 }
 
 // Returns the next utterance whose `gives_up` is needed, or -1 when all texts are complete.

@@ -71,7 +71,7 @@ RestrictionArguments = structure(
     (pointer, "eos_scores groups"),
     (number, "last_group renormalize"),
 )
-# In greedy_loop.h: LoopModel, LoopDrafts, LoopRules, LoopRow.
+# In greedy_loop.h: LoopModel, LoopDrafts, LoopPlan, LoopRules, LoopRow.
 LoopModelArguments = structure(
     (pointer, "layers"),
     (number, "num_layers"),
@@ -80,6 +80,9 @@ LoopModelArguments = structure(
 )
 LoopDraftsArguments = structure(
     (number, "depth"), (c_float, "least"), (pointer, "heads projection list vocabulary packed")
+)
+LoopPlanArguments = structure(
+    (pointer, "depths"), (number, "trial trial_calls calls"), (pointer, "running used seconds")
 )
 LoopRulesArguments = structure(
     (pointer, "blocked"), (number, "masks eos renormalize first_time after_times latest_first")
@@ -117,6 +120,7 @@ SIGNATURES = {  # of the functions in kernels.cpp, in their order
     "extend_layers": (layers, number, call, POINTER(pointer), pointer, pointer),
     "begin_chains": (
         *map(POINTER, (LoopModelArguments, LoopDraftsArguments, LoopRulesArguments)),
+        POINTER(LoopPlanArguments),
         *(call, POINTER(LoopRowArguments)),
     ),
     "run_chains": (pointer,),

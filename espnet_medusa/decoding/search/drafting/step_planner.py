@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections.abc import Sequence
 
+from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
 from espnet_medusa.decoding.search.drafting.decoder_steps import DecoderSteps
-from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
+from espnet_medusa.decoding.search.drafting.lookahead import NO_DRAFTS, DraftShape
 from espnet_medusa.decoding.search.drafting.steps import ScorerSteps, Steps
 from espnet_medusa.decoding.search.state import Draft, SearchState, Strategy, prompt_draft
+from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.proposer import DraftContext, Proposer
 
 
@@ -24,10 +25,9 @@ class StepPlanner:
     def __init__(self, strategy: Strategy, proposer: Proposer | None, shape: DraftShape):
         self.strategy = copy.copy(strategy)
         self.strategy.width = max(strategy.own_width, shape.width)  # for the drafted beam
-        self.proposer, self.shape = proposer, shape
+        self.proposer, self.shape, self.lookahead = proposer, shape, shape.lookahead
         self.steps: Steps | None = None
-        # Of the last draft: end time and duration in seconds, and number of steps.
-        self._last: tuple[float, float, int] | None = None
+        self.plan: DepthPlan | None = None  # of a batch, if the depth is chosen by measured seconds
         if proposer is not None and shape.depth > 0:
             scoring = strategy.scoring.for_drafts(proposer.vocabulary)
             kind = DecoderSteps if scoring.decoder_alone else ScorerSteps
@@ -43,6 +43,21 @@ class StepPlanner:
         """Whether the scores of drafts are log-probabilities."""
         return self.steps is None or self.steps.normalized
 
+    def planned(self, utterances: int) -> StepPlanner:
+        """Return the planner for so many utterances, with its plan of depths if it needs one."""
+        if self.steps is None or not isinstance(self.shape.lookahead, AutoDepth):
+            return self
+        planned = copy.copy(self)
+        planned.plan = self.shape.lookahead.plan(utterances)
+        if not planned.plan.most:
+            planned.proposer, planned.steps, planned.shape = None, None, NO_DRAFTS
+        return planned
+
+    def learn(self, states: Sequence[SearchState]) -> None:
+        """Record the seconds and acceptance of a search, which has ended."""
+        if self.plan is not None:
+            self.lookahead.learn(self.plan, [state.statistics for state in states])
+
     def begin(self, context: DraftContext) -> StepPlanner:
         """Return the planner for one batch of utterances."""
         if self.steps is None:
@@ -50,7 +65,6 @@ class StepPlanner:
         begun = copy.copy(self)
         begun.proposer, begun.steps = self.proposer.begin(context), copy.copy(self.steps)
         begun.steps.proposer, begun.steps.device = begun.proposer, context.device
-        begun._last = None
         return begun
 
     def draft_prompt(self, states: Sequence[SearchState]) -> None:
@@ -71,13 +85,9 @@ class StepPlanner:
         self, states: Sequence[SearchState], drafts: Sequence[Draft], steps: Steps | None
     ) -> None:
         """Extend the drafts by steps, if any, and assign them to the states."""
-        started, lookahead = time.perf_counter(), self.shape.lookahead
-        if lookahead is not None and self._last is not None:
-            tokens = 1 + sum(state.draft.accepted_steps for state in states) / len(states)
-            before, seconds, steps_before = self._last
-            lookahead.measure(started - before, seconds, steps_before, tokens)
+        planned = None if self.plan is None else self.plan.begin_call(len(states))
         for state, draft in zip(states, drafts, strict=True):
-            draft.limit = math.inf if lookahead is None else lookahead.depth(state)
+            draft.limit = self._limit(state) if planned is None else planned
             draft.visit(state.running, state.max_length, self.strategy.scoring.eos)
             state.draft = draft
         if steps is not None:
@@ -87,10 +97,9 @@ class StepPlanner:
             count_cost(self.proposer, states)
         for state in states:
             self._apply_budget(state)
-        if lookahead is not None:
-            ended = time.perf_counter()
-            depth = max(state.draft.depth for state in states)
-            self._last = ended, ended - started, depth
+
+    def _limit(self, state: SearchState) -> float:
+        return math.inf if self.lookahead is None else self.lookahead.depth(state)
 
     def _apply_budget(self, state: SearchState) -> None:
         """Drop drafts over the budget, but no unevaluated hypotheses of the search."""
