@@ -13,11 +13,13 @@ from espnet_medusa.decoding.runtime.build import build_runtime
 from espnet_medusa.decoding.search import chain_decoding
 from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.decoding.search.constraints import build_constraints
+from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
 from espnet_medusa.decoding.search.greedy import greedy_search
 from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
 from espnet_medusa.decoding.search.state import ProbedToken
 from espnet_medusa.decoding.search.timestamps import build_timestamp_rules
+from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
 VOCAB_SIZE, FIRST_TIME = 22, EOS + 2
 
@@ -47,7 +49,10 @@ def random_search(rng: random.Random, seed: int):
     if rng.random() < 0.3:
         vocabulary = torch.tensor(sorted({*rng.sample(range(VOCAB_SIZE), 8), EOS}))
     proposer = runtime.proposer(vocabulary)
-    shape = DraftShape(rng.choice([0, 1, num_heads]), min_probability=rng.choice([0, 0, 0.01, 0.3]))
+    depth = rng.choice([0, 1, num_heads])
+    lookahead = AutoDepth(0, depth) if depth and rng.random() < 0.5 else None
+    least = rng.choice([0, 0, 0.01, 0.3])
+    shape = DraftShape(depth, min_probability=least, lookahead=lookahead)
     rule = AcceptanceRule(exact, best_only=True)
     return greedy_search(runtime, rule, rules, proposer, shape), not rules.renormalize
 
@@ -83,6 +88,14 @@ def test_the_same_as_the_general_loop(kind, seed, monkeypatch):
         )
         for _ in range(count)
     ]
+    depths = [rng.randint(0, search.planner.shape.depth) for _ in range(count)]
+    trial, plans = (rng.randint(0, search.planner.shape.depth), rng.randint(0, 4)), []
+
+    def plan(self, utterances):
+        plans.append(DepthPlan(depths, *trial))
+        return plans[-1]
+
+    monkeypatch.setattr(AutoDepth, "plan", plan)
     found, used = [], []
     loop = chain_decoding.decode_chains
     for fast in (True, False):
@@ -100,6 +113,10 @@ def test_the_same_as_the_general_loop(kind, seed, monkeypatch):
     assert used == [True, False]
     assert found[0][0] == found[1][0]
     assert {*found[0][1]} == {*found[1][1]}
+    if plans:
+        calls = [[call[:2] for call in plan.calls] for plan in plans]
+        assert calls[0] == calls[1]
+        assert all(seconds >= 0 for plan in plans for *_, seconds in plan.calls)
 
 
 def test_an_interrupt_while_it_asks_is_not_lost():

@@ -21,6 +21,7 @@ from statistics import fmean, median
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.atomic import write_atomically
 from espnet_medusa.data.files.cache_folder import in_cache
+from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
@@ -60,6 +61,10 @@ class AutoDepth:
 
     def plan(self, utterances: int) -> DepthPlan:
         """Return the plan of a search with so many utterances."""
+        with lock_of(self):
+            return self._plan(utterances)
+
+    def _plan(self, utterances: int) -> DepthPlan:
         depths = [self._depth(size_of(running)) for running in range(1, utterances + 1)]
         size = size_of(utterances)
         drafted = depths[-1] or self._depth_to_try(size)
@@ -72,6 +77,10 @@ class AutoDepth:
     def learn(self, plan: DepthPlan, statistics: Sequence[DecodingStatistics]) -> None:
         """Record a search of this plan, whose utterances have these statistics."""
         plan.end_call()
+        with lock_of(self):
+            self._learn(plan, statistics)
+
+    def _learn(self, plan: DepthPlan, statistics: Sequence[DecodingStatistics]) -> None:
         for size, of_depth in seconds_by_size(plan.calls).items():
             without = of_depth.pop(0, None)
             for depth, seconds in of_depth.items():
