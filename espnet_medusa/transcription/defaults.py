@@ -60,7 +60,7 @@ def precision_on_gpu(weights: Mapping[str, torch.Tensor]) -> str:
 
     bfloat16 has the range of float32. It rounds weights in 32 bits more than float16 does.
     """
-    # float16 has their values: conversion stores such weights in it.
+    # Conversion stores weights in float16 if it represents them exactly.
     floats = [weight for weight in weights.values() if weight.is_floating_point()]
     others = [weight for weight in floats if weight.dtype != torch.float16 and weight.numel()]
     largest = max((abs(float(end)) for weight in others for end in weight.aminmax()), default=0.0)
