@@ -1,4 +1,4 @@
-"""Measure a real Whisper from audio to text, greedy, in batches: times, word errors and memory."""
+"""Measure a real Whisper from audio to text, in batches: times, word errors and memory."""
 
 import importlib
 import sys
@@ -13,7 +13,18 @@ import numpy as np
 from contestants.base import FASTER_WHISPER, Result, Setup, Timed
 from contestants.make_subjects import write_formats
 from contestants.subjects import SpeechSubject
-from contestants.ways import AUTO, BASELINE, CTC, CTC_HEADS, FLOAT32, GREEDY, HEADS, Way
+from contestants.ways import (
+    AUTO,
+    BASELINE,
+    BEAM5,
+    BEAM_SIZES,
+    CTC,
+    CTC_HEADS,
+    FLOAT32,
+    GREEDY,
+    HEADS,
+    Way,
+)
 from figures import MILLI, word_errors
 from inputs import Utterance, enter_experiment, enter_recipe, read_utterances
 
@@ -42,13 +53,15 @@ from gpu_parts.part import (
     run,
 )
 
-# Decode options of our rows, by the name of their drafts.
+# Decode options of our rows. Ways without drafts and the wanted ones are measured.
 OUR_WAYS = {
     BASELINE: {"draft_depth": 0},
     HEADS: {"drafter": HEADS, "lookahead": FIXED},
     CTC: {"drafter": CTC, "lookahead": FIXED},
     CTC_HEADS: {"drafter": CTC_HEADS, "lookahead": FIXED},
     AUTO: {"lookahead": AUTO},
+    # The search of ``espnet-medusa-transcribe``, whose rule for the end is openai-whisper's.
+    BEAM5: {"search": "beam", "beam_size": BEAM_SIZES[BEAM5], "patience": 1.0, "draft_depth": 0},
 }
 PEERS = {  # module and class of other programs
     TRANSFORMERS: "hugging_face.HuggingFace",
@@ -77,8 +90,9 @@ def measure(part: Part, args: Namespace) -> None:
         raise InputError(f"{data_dir}: no utterance of at most {window:g} s; give others")
     found = available(TunedASR(model), args.drafters, [])
     part.results.left_out |= {f"{OURS}, drafts": reason for reason in found.left_out}
-    ways = {BASELINE, *(one.kind for one in found.drafters.values()), *({AUTO} & {*args.drafters})}
-    drafters = [name for name in OUR_WAYS if name in ways]
+    wanted = {BASELINE, BEAM5, *({AUTO} & {*args.drafters})}
+    wanted |= {one.kind for one in found.drafters.values()}
+    ways = [name for name in OUR_WAYS if name in wanted]
     language = model.whisper.language or "en"  # English models have no language prompt
     del model, found
     free_memory()
@@ -92,27 +106,28 @@ def measure(part: Part, args: Namespace) -> None:
             write_hugging_face(checkpoint, subject.draft)
         elif ASSISTED in args.contestants:
             part.results.left_out[ASSISTED] = "no smaller Whisper; give --assistant"
-        for contestant, weights, drafts in list_rows(args, drafters):
-            begin = partial(peer, subject, args, contestant, weights)
+        for contestant, weights, way in list_rows(args, ways):
+            begin = partial(peer, subject, args, contestant, weights, way)
             if contestant == OURS:
-                begin = partial(ours, exp_dir, args.device, weights, drafts)
-            measure_batches(part, args, speech, (contestant, weights, drafts), begin)
+                begin = partial(ours, exp_dir, args.device, weights, way)
+            measure_batches(part, args, speech, (contestant, weights, way), begin)
 
 
-def list_rows(args: Namespace, drafters: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return contestant, weights and drafts of all rows.
+def list_rows(args: Namespace, ways: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return contestant, weights and way of all rows; ``ways`` are ours.
 
     The first one is the reference, float32. The others have the first type of weights first. Of
-    other programs, only transformers has the other types.
+    other programs, only transformers has the other types, and only CTranslate2 has a beam.
     """
     programs = [name for name in args.contestants if name != OURS]
     if args.assistant is None:
         programs = [name for name in programs if name != ASSISTED]
     rows = [(OURS, FLOAT32, BASELINE)] if FLOAT32 in args.weights else []
     for weights in args.weights:
-        rows += [(OURS, weights, drafts) for drafts in drafters]
+        rows += [(OURS, weights, way) for way in ways]
         first = weights == args.weights[0]
         rows += [(name, weights, BASELINE) for name in programs if first or name == TRANSFORMERS]
+        rows += [(CTRANSLATE2, weights, BEAM5)] if first else []
     return [row for row in dict.fromkeys(rows) if row[0] in args.contestants]
 
 
@@ -123,7 +138,7 @@ def measure_batches(
     who: tuple[str, str, str],
     begin: Callable[[], Transcribe],
 ) -> None:
-    """Measure all batch sizes of a contestant with its weights and drafts."""
+    """Measure all batch sizes of a contestant with its weights and way."""
     contestant, opened = who[0], []
 
     def row(batch_size: int) -> Row:
@@ -185,7 +200,7 @@ def transcribe(
 
 
 def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
-    """Open our greedy search."""
+    """Open our search, greedy by default."""
     alone = {"search": "greedy", "ctc_weight": 0.0, "lm_weight": 0.0, "device": device}
     weights = find_weights(exp_dir, "whisper")
     model = Speech2Text(exp_dir / CONFIG, weights, **alone | options)
@@ -194,10 +209,10 @@ def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
     return model
 
 
-def ours(exp_dir: Path, device: str, weights: str, drafts: str) -> Transcribe:
+def ours(exp_dir: Path, device: str, weights: str, way: str) -> Transcribe:
     """Open our search, with encoder and decoder in one precision."""
     numbers = {"decoder_precision": weights, "encoder_precision": weights}
-    model = open_whisper(exp_dir, device, **OUR_WAYS[drafts], **numbers)
+    model = open_whisper(exp_dir, device, **OUR_WAYS[way], **numbers)
     model.release_weights()
 
     def work(speeches: Sequence[np.ndarray]) -> Timed:
@@ -213,15 +228,17 @@ def ours(exp_dir: Path, device: str, weights: str, drafts: str) -> Transcribe:
     return work
 
 
-def peer(subject: SpeechSubject, args: Namespace, contestant: str, weights: str) -> Transcribe:
+def peer(
+    subject: SpeechSubject, args: Namespace, contestant: str, weights: str, way: str
+) -> Transcribe:
     """Open another program."""
     module, name = PEERS[contestant].split(".")
     kind = getattr(importlib.import_module(f"contestants.{module}"), name)
     model = kind(subject, weights, Setup(args.device, args.threads))
     if contestant in ALONE:
-        way = Way(contestant, weights, GREEDY)
-        return lambda speeches: model.transcribe(way, *speeches)
-    return partial(model.transcribe_batch, beam_size=1)
+        alone = Way(contestant, weights, GREEDY)
+        return lambda speeches: model.transcribe(alone, *speeches)
+    return partial(model.transcribe_batch, beam_size=BEAM_SIZES.get(way, 1))
 
 
 main = partial(run, measure, ["whisper", "assistant", "data_dir", "num_utterances"])

@@ -36,10 +36,11 @@ CALL_NOTES = """\
   memory of tensors on the GPU, with weights.
 """
 TEXT_NOTES = """\
-- Samples to text, greedy. Milliseconds are per utterance, medians over full batches after warm-up.
-  Encoder and decoder have the same precision. *Same text*: equal to the first row's. WER after
-  Whisper's normalizer. *transformers compiled*: `generate` with a static cache, which compiles
-  decoder steps on a GPU. *CTranslate2*: faster-whisper's engine with transformers' features.
+- Samples to text, greedy but for *beam 5*. Milliseconds are per utterance, medians over full
+  batches after warm-up. Encoder and decoder have the same precision. *Same text*: equal to the
+  first row's. WER after Whisper's normalizer. *transformers compiled*: `generate` with a static
+  cache, which compiles decoder steps on a GPU. *CTranslate2*: faster-whisper's engine with
+  transformers' features.
 """
 
 
@@ -175,5 +176,6 @@ def _machine(machine: Mapping) -> str:
 
 
 def _label(row: Mapping) -> str:
-    """Return contestant and drafts in words."""
-    return ", ".join(filter(None, [row["contestant"], DRAFTS.get(row["drafts"])]))
+    """Return contestant and way, such as its drafts, in words."""
+    way = row["drafts"]
+    return ", ".join(filter(None, [row["contestant"], DRAFTS.get(way, way)]))
