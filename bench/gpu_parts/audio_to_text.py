@@ -178,7 +178,7 @@ def transcribe(
     results: dict[int, Result] = {}
     for batch, one in zip(batches, timed, strict=True):
         results |= zip(batch, one.results, strict=True)
-    texts = [results[index].text for index in range(len(utterances))]
+    texts = [results[index].text.strip() for index in range(len(utterances))]
     size = len(batches[0])
     full = [one for one in timed if len(one.results) == size]
     errors = word_errors([one.text for one in utterances], texts)
