@@ -14,6 +14,7 @@ from transformers.models.whisper.modeling_whisper import WhisperDecoder
 from espnet_medusa.decoding.runtime.graph_storage import slot_bucket
 from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
+from espnet_medusa.inference.experiment import NoInitialization
 from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
 
 CONTEXT_TOKENS = 36  # half of a sentence
@@ -75,7 +76,8 @@ class CachedCalls:
 
 def transformers_decoder(decoder: WhisperMedusaDecoder) -> WhisperDecoder:
     """Build transformers' decoder with the weights of ours."""
-    whisper = WhisperDecoder(decoder.whisper.config).eval()
+    with NoInitialization():  # seconds for a large decoder
+        whisper = WhisperDecoder(decoder.whisper.config).eval()
     whisper.load_state_dict(decoder.whisper.state_dict())
     return whisper
 

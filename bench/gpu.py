@@ -6,10 +6,12 @@ python bench/gpu.py
 python bench/gpu.py --whisper exp/base --data_dir egs/librispeech/asr1/data/test_clean
 
 Each part is a process of its own: the tests marked ``cuda``; decoder calls of Whisper's shapes
-with random weights, by nodes and batch size, compared with transformers, eager and compiled; with
---whisper a real Whisper from audio to text, by precision and batch size, with word errors. Each
-part gets a share of --minutes; the report names rows that are left out. The same command continues
-an interrupted run. Nothing is downloaded.
+with random weights, by nodes and batch size, compared with transformers, eager and compiled, and
+with CTranslate2; with --whisper a real Whisper from audio to text, by precision and batch size,
+with word errors, also compared with faster-whisper and, with --assistant, with transformers'
+assisted generation. Each part gets a share of --minutes; the report names rows that are left out,
+such as those of programs that are not installed. The same command continues an interrupted run.
+Nothing is downloaded.
 
 Writes bench/results/GPU/{gpu.md,gpu_calls.png,gpu_batches.png} and gpu_PART.json for each part,
 with a log. Exit status 3: something failed, which the report names. A small run on a CPU:
@@ -23,6 +25,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,20 +35,22 @@ from typing import Any
 import torch
 from contestants.client import last_line
 from contestants.make_subjects import WHISPER_SHAPES
-from contestants.ways import BFLOAT16, DRAFTERS, FLOAT16, FLOAT32, HEADS, MODEL
+from contestants.ways import AUTO, BFLOAT16, DRAFTERS, FLOAT16, FLOAT32, HEADS, MODEL
 from gpu_parts.part import CALLERS, FAILED, GRACE_SECONDS, PROGRAMS, PartResults
 from gpu_parts.report import write_report
 from machine import describe_gpu, describe_machine, machine_name
 
 from espnet_medusa.data.command_line import positive, run_main
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.decoding.search.search_options import LOOKAHEADS
 from espnet_medusa.inference.convert.experiment import CONFIG
 
 BENCH = Path(__file__).resolve().parent
 TESTS, CALLS, TEXTS = "tests", "calls", "texts"
 MODULES = {TESTS: "cuda_tests", CALLS: "shape_calls", TEXTS: "audio_to_text"}
-# Relative shares of time: tests, first shape (it compiles longest), other shapes, audio to text.
-TEST_SHARE, FIRST_SHARE, SHAPE_SHARE, TEXT_SHARE = 3.0, 3.0, 1.0, 4.0
+# Relative shares of time; a shape also has one for each of ``SHARE_LAYERS`` that it compiles.
+TEST_SHARE, SHAPE_SHARE, TEXT_SHARE, SHARE_LAYERS = 2.0, 1.0, 5.0, 16
+SHAPES = ["large-v3", "large-v3-turbo", "large-v2", "base"]
 WEIGHTS = {"cuda": (FLOAT16, BFLOAT16, FLOAT32), "cpu": (FLOAT32, BFLOAT16)}
 NO_WHISPER = "no real Whisper; give --whisper and --data_dir"
 SECONDS = 60  # of a minute
@@ -66,15 +71,19 @@ def get_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--whisper", type=Path, help="experiment of a real Whisper")
     add("--data_dir", type=Path, help="audio and texts for --whisper")
+    assistant = "experiment of a smaller Whisper that drafts in transformers; none: no such row"
+    add("--assistant", type=Path, help=assistant)
     add("--num_utterances", type=positive, default=200, help="spread over --data_dir")
     add("--parts", nargs="+", choices=[*MODULES], default=[*MODULES])
-    add("--shapes", nargs="*", choices=[*WHISPER_SHAPES], default=["large-v2", "base"])
+    add("--shapes", nargs="*", choices=[*WHISPER_SHAPES], default=SHAPES)
     add("--weights", nargs="+", help="default: all types of the device")
     add("--nodes", nargs="+", type=positive, default=[1, 11], help="nodes of a call")
     add("--batch_sizes", nargs="+", type=positive, default=[1, 4, 16, 64])
-    add("--contestants", nargs="+", choices=CALLERS, help="default: all")
-    drafters = [name for name in DRAFTERS if name != MODEL]
-    add("--drafters", nargs="*", choices=drafters, default=[HEADS], help="for --whisper")
+    programs = [*dict.fromkeys([*CALLERS, *PROGRAMS])]
+    add("--contestants", nargs="+", choices=programs, help="default: all")
+    drafters = [*(name for name in DRAFTERS if name != MODEL), *({AUTO} & {*LOOKAHEADS})]
+    usual = [name for name in drafters if name in (HEADS, AUTO)]
+    add("--drafters", nargs="*", choices=drafters, default=usual, help="for --whisper")
     add("--minutes", type=float, default=10.0, help="time limit of all parts")
     add("--device", choices=["cuda", "cpu"], default="cuda")
     add("--threads", type=positive, default=2, help="CPU threads")
@@ -120,8 +129,10 @@ def check(args: argparse.Namespace) -> None:
             raise InputError(f"--weights {one}; allowed on {args.device}: {', '.join(allowed)}")
     if (args.whisper is None) != (args.data_dir is None):
         raise InputError("--whisper, --data_dir: give both or none of them")
-    for option, path in (("whisper", args.whisper), ("data_dir", args.data_dir)):
-        needed = path and path / {"whisper": CONFIG, "data_dir": "wav.scp"}[option]
+    needs = {"whisper": CONFIG, "assistant": CONFIG, "data_dir": "wav.scp"}
+    for option, name in needs.items():
+        path = getattr(args, option)
+        needed = path and path / name
         if needed and not needed.is_file():
             raise InputError(f"--{option} {path}: no {needed.name}; give a folder that has one")
         setattr(args, option, path and path.resolve())
@@ -135,7 +146,7 @@ def plan(args: argparse.Namespace) -> list[Planned]:
     )
     parts = [Planned(TESTS, TESTS, TEST_SHARE)] if TESTS in args.parts else []
     for shape in args.shapes if CALLS in args.parts and callers else ():
-        share = FIRST_SHARE if shape == args.shapes[0] else SHAPE_SHARE
+        share = SHAPE_SHARE + WHISPER_SHAPES[shape][0] / SHARE_LAYERS
         options = {"shape": shape, "contestants": callers}
         parts.append(Planned(f"{CALLS}_{shape}", CALLS, share, options))
     if TEXTS in args.parts and programs and args.whisper is not None:
@@ -149,12 +160,12 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
     options = vars(args) | part.options | {"output": output, "seconds": seconds}
     module = f"gpu_parts.{MODULES[part.kind]}"
     command = [sys.executable, "-m", module, json.dumps(options, default=str)]
-    paths = [str(BENCH), os.environ.get("PYTHONPATH", "")]
+    paths = {"PYTHONPATH": [str(BENCH)], "LD_LIBRARY_PATH": cuda_libraries()}
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        "OMP_NUM_THREADS": str(args.threads),
-        "PYTHONUNBUFFERED": "1",
+        name: os.pathsep.join(filter(None, [*own, os.environ.get(name)]))
+        for name, own in paths.items()
     }
+    environment |= {"OMP_NUM_THREADS": str(args.threads), "PYTHONUNBUFFERED": "1"}
     log, before = output.with_suffix(".log"), written(output)
     with log.open("w", encoding="utf-8") as lines:
         process = subprocess.Popen(
@@ -180,6 +191,11 @@ def run_part(part: Planned, args: argparse.Namespace, output: Path, seconds: flo
         if begun:
             results.write(output)
     return results
+
+
+def cuda_libraries() -> list[str]:
+    """Return the folders of NVIDIA's Python packages, in which CTranslate2 does not search."""
+    return sorted(map(str, Path(sysconfig.get_path("purelib"), "nvidia").glob("*/lib")))
 
 
 def written(path: Path) -> int | None:

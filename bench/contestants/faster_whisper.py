@@ -6,6 +6,7 @@ from pathlib import Path
 
 import ctranslate2
 import numpy as np
+from transformers import AutoTokenizer, WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from contestants.base import (
     Memories,
@@ -22,16 +23,14 @@ from contestants.ways import DEFAULTS_VAD, Way
 END = "<|endoftext|>"
 
 
-def convert(hugging_face: Path, eos: int, weights: str, folder: Path) -> None:
-    """Convert a decoder in Hugging Face format to the new ``folder``.
+def convert(model: WhisperForConditionalGeneration, eos: int, weights: str, folder: Path) -> None:
+    """Convert the decoder of a model to the new ``folder``.
 
     The vocabulary names no special symbol but the end symbol. CTranslate2 then uses it as start
     symbol and as ``<|notimestamps|>``, which turns its timestamp rules off.
     """
     from ctranslate2.converters.transformers import WhisperLoader
-    from transformers import WhisperForConditionalGeneration
 
-    model = WhisperForConditionalGeneration.from_pretrained(hugging_face)
     spec = WhisperLoader().get_model_spec(model)
     names = [str(token) for token in range(model.config.vocab_size)]
     names[eos] = END
@@ -75,8 +74,10 @@ class FasterWhisper(Transcriber):
         # Patch the classes: this process has no other instances.
         FeatureExtractor.__call__ = self.stopwatch.timed(FeatureExtractor.__call__)
         WhisperModel.encode = self.stopwatch.timed(WhisperModel.encode)
-        folder, threads = str(self.subject.ctranslate2), self.setup.threads
-        self.model = WhisperModel(folder, "cpu", compute_type=self.weights, cpu_threads=threads)
+        self.model = WhisperModel(
+            str(self.subject.ctranslate2), self.setup.device, compute_type=self.weights,
+            cpu_threads=self.setup.threads,
+        )  # fmt: skip
 
     def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
         options = {"without_timestamps": True, "condition_on_previous_text": False}
@@ -114,3 +115,40 @@ class FasterWhisper(Transcriber):
         segments = [*segments]  # a generator: decoding happens here
         seconds, encoder = time.perf_counter() - started, self.stopwatch.seconds
         return segments, encoder, seconds - encoder
+
+
+class CTranslate2Speech(Transcriber):
+    """``Whisper.encode`` and ``generate`` on batches, with transformers' features."""
+
+    def load(self) -> None:
+        folder = self.subject.hugging_face
+        self.extractor = WhisperFeatureExtractor.from_pretrained(folder)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = ctranslate2.models.Whisper(
+            str(self.subject.ctranslate2), device=self.setup.device, compute_type=self.weights,
+            intra_threads=self.setup.threads,
+        )  # fmt: skip
+        language = [self.subject.language, "transcribe"] if self.model.is_multilingual else []
+        names = [f"<|{name}|>" for name in ("startoftranscript", *language, "notimestamps")]
+        self.prompt = self.tokenizer.convert_tokens_to_ids(names)
+
+    def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
+        return self.transcribe_batch([samples], way.beam_size)
+
+    def transcribe_batch(self, speeches: Sequence[np.ndarray], beam_size: int) -> Timed:
+        """Transcribe U utterances (samples,) together; on a GPU, ``encode`` does not wait."""
+        started = time.perf_counter()
+        inputs = self.extractor(
+            [*speeches], sampling_rate=self.extractor.sampling_rate, return_tensors="pt",
+            device=self.setup.device,
+        )  # fmt: skip
+        features = ctranslate2.StorageView.from_array(inputs.input_features.cpu().numpy())
+        encoder_out = self.model.encode(features)
+        encoded = time.perf_counter()
+        outputs = self.model.generate(
+            encoder_out, [self.prompt] * len(speeches), beam_size=beam_size
+        )
+        tokens = [output.sequences_ids[0] for output in outputs]
+        texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        results = [Result(text.strip()) for text in texts]
+        return Timed(results, encoded - started, time.perf_counter() - encoded)

@@ -80,7 +80,7 @@ class HuggingFace(Transcriber):
         # English models have no language prompt.
         multilingual = getattr(model.generation_config, "is_multilingual", False)
         prompt = {"language": self.subject.language, "task": "transcribe"}
-        self.prompt = prompt if multilingual else {}
+        self.options = prompt if multilingual else {}
 
     def transcribe(self, way: Way, samples: np.ndarray) -> Timed:
         return self.transcribe_batch([samples], way.beam_size)
@@ -99,10 +99,30 @@ class HuggingFace(Transcriber):
             torch.cuda.synchronize()
         encoded = time.perf_counter()
         tokens = self.model.generate(
+            features,  # for an assistant's encoder
             encoder_outputs=BaseModelOutput(last_hidden_state=encoder_out),
             num_beams=beam_size,
-            **self.prompt,
+            **self.options,
         )
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         results = [Result(text.strip()) for text in texts]
         return Timed(results, encoded - started, time.perf_counter() - encoded)
+
+
+class Compiled(HuggingFace):
+    """``generate`` with a static cache, for which it compiles decoder steps on a GPU."""
+
+    def load(self) -> None:
+        super().load()
+        self.options["cache_implementation"] = "static"
+
+
+class SpeechAssisted(HuggingFace):
+    """Assisted generation: another Whisper drafts, with an encoder of its own; no batches."""
+
+    def load(self) -> None:
+        super().load()
+        assistant = WhisperForConditionalGeneration.from_pretrained(
+            self.subject.draft, dtype=self.model.dtype
+        )
+        self.options["assistant_model"] = assistant.to(self.setup.device).eval()

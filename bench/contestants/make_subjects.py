@@ -22,10 +22,11 @@ from contestants.subjects import (
 )
 from contestants.ways import DRAFTERS, FLOAT32
 from espnet_medusa.data.errors import InputError
+from espnet_medusa.inference.convert.checkpoint import Checkpoint
 from espnet_medusa.inference.convert.experiment import CONFIG, read_experiment
 from espnet_medusa.inference.convert.write_ctranslate2 import write_ctranslate2
 from espnet_medusa.inference.convert.write_whisper import write_hugging_face
-from espnet_medusa.inference.experiment import find_weights
+from espnet_medusa.inference.experiment import NoInitialization, find_weights
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.networks.multi_token_decoder import TOKEN_COUNTS
 from espnet_medusa.networks.whisper.tokens import DETECT
@@ -38,7 +39,10 @@ WHISPER_SHAPES = {  # layers, hidden size, attention heads
     "base": (6, 512, 8),
     "small": (12, 768, 12),
     "large-v2": (32, 1280, 20),
+    "large-v3": (32, 1280, 20),
+    "large-v3-turbo": (4, 1280, 20),
 }
+V3 = ("large-v3", "large-v3-turbo")  # they have one more language
 VOCAB_SIZE, MEMORY_FRAMES, MAX_POSITIONS = 51865, 1500, 448
 LOGIT_SPREAD = 4.0  # standard deviation of random logits; so large that no two are equal
 END_LOGIT = -60.0  # far below them: the end symbol never wins
@@ -81,7 +85,7 @@ def trained_subject(
     if draft is not None:
         _check_draft(model, draft)
         decoder = draft.asr_model.decoder
-        _write_hugging_face(subject.draft, decoder, asr.eos)
+        hugging_face_model(decoder, asr.eos).save_pretrained(subject.draft)
         subject = replace(subject, draft_conf=_write_ours(folder / DRAFT_FILE, decoder, {}))
     subject.save({utterance.id: utterance.speech for utterance in utterances})
     return subject
@@ -104,7 +108,8 @@ def random_subject(folder: Path, shape: str, tokens: int, num_inputs: int) -> Me
     The last hidden dimension is 1 after the last normalization and contributes only to the end
     symbol, so every contestant writes the same number of tokens.
     """
-    subject = _write_decoder(folder, f"random {shape}", random_decoder(shape), VOCAB_SIZE - 1, {})
+    decoder = random_decoder(shape)
+    subject = _write_decoder(folder, f"random {shape}", decoder, end_symbol(decoder), {})
     names = [f"random{index}" for index in range(num_inputs)]
     subject = replace(subject, fixed_tokens=tokens, inputs=names)
     size = subject.sizes.hidden_size
@@ -118,11 +123,11 @@ def random_decoder(shape: str) -> WhisperMedusaDecoder:
     torch.manual_seed(0)
     layers, hidden_size, attention_heads = WHISPER_SHAPES[shape]
     decoder = WhisperMedusaDecoder(
-        VOCAB_SIZE, hidden_size, num_blocks=layers, attention_heads=attention_heads,
+        VOCAB_SIZE + (shape in V3), hidden_size, num_blocks=layers, attention_heads=attention_heads,
         linear_units=4 * hidden_size, max_target_positions=MAX_POSITIONS, heads="none",
     ).eval()  # fmt: skip
     # Scale the weights: logits without ties, varied texts, no end symbol.
-    whisper, eos = decoder.whisper, VOCAB_SIZE - 1
+    whisper, eos = decoder.whisper, end_symbol(decoder)
     for embedding in (whisper.embed_tokens, whisper.embed_positions):
         torch.nn.init.normal_(embedding.weight, std=LOGIT_SPREAD / math.sqrt(hidden_size))
     # With random signs a token does not predict itself through the tied embedding.
@@ -132,6 +137,11 @@ def random_decoder(shape: str) -> WhisperMedusaDecoder:
     whisper.embed_tokens.weight[eos] = 0.0
     whisper.embed_tokens.weight[eos, -1] = END_LOGIT
     return decoder
+
+
+def end_symbol(decoder: WhisperMedusaDecoder) -> int:
+    """Return the last token, which is the end symbol of random decoders."""
+    return decoder.whisper.config.vocab_size - 1
 
 
 def speech_subject(
@@ -173,13 +183,18 @@ def speech_subject(
         folder, name, [*speeches], str(config), str(weights), language, draft_model,
         drafters, available_drafters.left_out, long,
     )  # fmt: skip
+    write_formats(checkpoint, subject)
+    subject.save(speeches)
+    return subject
+
+
+def write_formats(checkpoint: Checkpoint, subject: SpeechSubject) -> None:
+    """Write a real Whisper in the formats of other programs."""
     for target in (subject.hugging_face, subject.ctranslate2):
         target.mkdir(parents=True)
     write_hugging_face(checkpoint, subject.hugging_face)
     if find_spec("ctranslate2"):  # without it faster-whisper is left out
         write_ctranslate2(checkpoint, subject.ctranslate2, FLOAT32)
-    subject.save(speeches)
-    return subject
 
 
 def convert_to_ctranslate2(subject: MemorySubject, weights: str) -> None:
@@ -187,7 +202,8 @@ def convert_to_ctranslate2(subject: MemorySubject, weights: str) -> None:
     from contestants.faster_whisper import convert
 
     if not subject.ctranslate2(weights).exists():
-        convert(subject.hugging_face, subject.eos, weights, subject.ctranslate2(weights))
+        model = WhisperForConditionalGeneration.from_pretrained(subject.hugging_face)
+        convert(model, subject.eos, weights, subject.ctranslate2(weights))
 
 
 def _write_decoder(
@@ -200,7 +216,7 @@ def _write_decoder(
         config.max_target_positions,
     )  # fmt: skip
     subject = MemorySubject(folder, name, [], sizes, eos, None, conf)
-    _write_hugging_face(subject.hugging_face, decoder, eos)
+    hugging_face_model(decoder, eos).save_pretrained(subject.hugging_face)
     return subject
 
 
@@ -216,8 +232,8 @@ def _write_ours(path: Path, decoder: WhisperMedusaDecoder, heads: dict) -> dict:
     return decoder.conf | heads
 
 
-def _write_hugging_face(folder: Path, decoder: WhisperMedusaDecoder, eos: int) -> None:
-    """Write the base decoder in Hugging Face format, with an encoder layer that is never run."""
+def hugging_face_model(decoder: WhisperMedusaDecoder, eos: int) -> WhisperForConditionalGeneration:
+    """Build transformers' model of the base decoder, with an encoder layer that is never run."""
     config, heads = decoder.whisper.config, decoder.whisper.config.decoder_attention_heads
     names = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
     same = ("vocab_size", "d_model", "decoder_layers", "decoder_ffn_dim", "max_target_positions")
@@ -225,6 +241,9 @@ def _write_hugging_face(folder: Path, decoder: WhisperMedusaDecoder, eos: int) -
     options |= {"suppress_tokens": None, "begin_suppress_tokens": None}
     options |= {"encoder_layers": 1, "encoder_ffn_dim": 1}
     options |= {"decoder_attention_heads": heads, "encoder_attention_heads": heads}
-    model = WhisperForConditionalGeneration(WhisperConfig(**options))
+    with NoInitialization():
+        model = WhisperForConditionalGeneration(WhisperConfig(**options))
+    for weight in model.model.encoder.parameters():
+        torch.nn.init.zeros_(weight)
     model.model.decoder.load_state_dict(decoder.whisper.state_dict())
-    model.save_pretrained(folder)
+    return model

@@ -118,6 +118,11 @@ class SpeechSubject(Subject):
         return RECORDINGS if self.long else SPEECH
 
     @property
+    def draft(self) -> Path:
+        """The assistant in the format of transformers."""
+        return self.folder / "draft"
+
+    @property
     def ctranslate2(self) -> Path:
         """The model for faster-whisper, which converts the weights when it loads them."""
         return self.folder / "ctranslate2"

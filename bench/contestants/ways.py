@@ -10,6 +10,7 @@ BEAM_SIZES = {GREEDY: 1, BEAM5: 5, DEFAULTS: 5, DEFAULTS_VAD: 5}
 OURS = "ours"
 # Values of the decode option ``drafter``.
 HEADS, CTC, CTC_HEADS, MODEL = "heads", "ctc", "ctc+heads", "model"
+AUTO = "auto"  # of the decode option ``lookahead``
 DRAFTERS = (HEADS, CTC, CTC_HEADS, MODEL)
 BASELINE = ""
 DRAFTS = {
@@ -17,6 +18,7 @@ DRAFTS = {
     CTC: "drafts by CTC",
     CTC_HEADS: "drafts by CTC + heads",
     MODEL: "drafts by the draft model",
+    AUTO: "automatic drafts",
 }
 
 

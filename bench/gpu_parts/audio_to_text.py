@@ -1,5 +1,6 @@
-"""Measure a real Whisper from audio to text, greedy, in batches: times, word errors and memory."""
+"""Measure a real Whisper from audio to text, in batches: times, word errors and memory."""
 
+import importlib
 import sys
 import tempfile
 from argparse import Namespace
@@ -9,15 +10,27 @@ from pathlib import Path
 from statistics import mean, median
 
 import numpy as np
-from contestants.base import Result, Setup, Timed
-from contestants.hugging_face import HuggingFace
+from contestants.base import FASTER_WHISPER, Result, Setup, Timed
+from contestants.make_subjects import write_formats
 from contestants.subjects import SpeechSubject
-from contestants.ways import BASELINE, FLOAT32
+from contestants.ways import (
+    AUTO,
+    BASELINE,
+    BEAM5,
+    BEAM_SIZES,
+    CTC,
+    CTC_HEADS,
+    FLOAT32,
+    GREEDY,
+    HEADS,
+    Way,
+)
 from figures import MILLI, word_errors
 from inputs import Utterance, enter_experiment, enter_recipe, read_utterances
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.runtime.process import keep_freed_memory
+from espnet_medusa.decoding.search.search_options import FIXED
 from espnet_medusa.inference.batches import make_batches
 from espnet_medusa.inference.convert.experiment import CONFIG, read_experiment
 from espnet_medusa.inference.convert.write_whisper import write_hugging_face
@@ -26,8 +39,39 @@ from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.recipes.scoring.sclite import Counts
 from espnet_medusa.recipes.tuning.available import available
 from espnet_medusa.recipes.tuning.tuned_model import TunedASR
-from gpu_parts.part import OURS, TRANSFORMERS, Part, Row, forget_peak, free_memory, peak_bytes, run
+from gpu_parts.part import (
+    ASSISTED,
+    COMPILED,
+    CTRANSLATE2,
+    OURS,
+    TRANSFORMERS,
+    Part,
+    Row,
+    forget_peak,
+    free_memory,
+    peak_bytes,
+    run,
+)
 
+# Decode options of our rows. Ways without drafts and the wanted ones are measured.
+OUR_WAYS = {
+    BASELINE: {"draft_depth": 0},
+    HEADS: {"drafter": HEADS, "lookahead": FIXED},
+    CTC: {"drafter": CTC, "lookahead": FIXED},
+    CTC_HEADS: {"drafter": CTC_HEADS, "lookahead": FIXED},
+    AUTO: {"lookahead": AUTO},
+    # The search of ``espnet-medusa-transcribe``, whose rule for the end is openai-whisper's.
+    BEAM5: {"search": "beam", "beam_size": BEAM_SIZES[BEAM5], "patience": 1.0, "draft_depth": 0},
+}
+PEERS = {  # module and class of other programs
+    TRANSFORMERS: "hugging_face.HuggingFace",
+    COMPILED: "hugging_face.Compiled",
+    ASSISTED: "hugging_face.SpeechAssisted",
+    CTRANSLATE2: "faster_whisper.CTranslate2Speech",
+    FASTER_WHISPER: "faster_whisper.FasterWhisper",
+}
+ALONE = (COMPILED, ASSISTED, FASTER_WHISPER)  # only one utterance at a time
+OWN_MEMORY = (CTRANSLATE2, FASTER_WHISPER)  # on the GPU, not torch's
 WARM_UP_UTTERANCES = 16  # enough for calls of all usual sizes
 # U utterances (samples,) to their texts.
 Transcribe = Callable[[Sequence[np.ndarray]], Timed]
@@ -46,25 +90,45 @@ def measure(part: Part, args: Namespace) -> None:
         raise InputError(f"{data_dir}: no utterance of at most {window:g} s; give others")
     found = available(TunedASR(model), args.drafters, [])
     part.results.left_out |= {f"{OURS}, drafts": reason for reason in found.left_out}
-    drafters = [BASELINE, *dict.fromkeys(one.kind for one in found.drafters.values())]
+    wanted = {BASELINE, BEAM5, *({AUTO} & {*args.drafters})}
+    wanted |= {one.kind for one in found.drafters.values()}
+    ways = [name for name in OUR_WAYS if name in wanted]
     language = model.whisper.language or "en"  # English models have no language prompt
     del model, found
     free_memory()
-    for weights in sorted(args.weights, key=lambda one: one != FLOAT32):
-        for drafts in drafters if OURS in args.contestants else ():
-            begin = partial(ours, exp_dir, args.device, weights, drafts)
-            measure_batches(part, args, speech, (OURS, weights, drafts), begin)
-    if TRANSFORMERS not in args.contestants:
-        return
     with tempfile.TemporaryDirectory() as folder:
         subject = SpeechSubject(Path(folder), "", [], "", "", language)
-        subject.hugging_face.mkdir()
-        checkpoint = read_experiment(exp_dir, find_weights(exp_dir, "whisper"))
-        write_hugging_face(checkpoint, subject.hugging_face)
-        del checkpoint
-        for weights in args.weights:
-            begin = partial(transformers, subject, args, weights)
-            measure_batches(part, args, speech, (TRANSFORMERS, weights, BASELINE), begin, peer=True)
+        write_formats(read_experiment(exp_dir, find_weights(exp_dir, "whisper")), subject)
+        if args.assistant is not None:
+            subject.draft.mkdir()
+            assistant = Path(args.assistant)
+            checkpoint = read_experiment(assistant, find_weights(assistant, "assistant"))
+            write_hugging_face(checkpoint, subject.draft)
+        elif ASSISTED in args.contestants:
+            part.results.left_out[ASSISTED] = "no smaller Whisper; give --assistant"
+        for contestant, weights, way in list_rows(args, ways):
+            begin = partial(peer, subject, args, contestant, weights, way)
+            if contestant == OURS:
+                begin = partial(ours, exp_dir, args.device, weights, way)
+            measure_batches(part, args, speech, (contestant, weights, way), begin)
+
+
+def list_rows(args: Namespace, ways: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return contestant, weights and way of all rows; ``ways`` are ours.
+
+    The first one is the reference, float32. The others have the first type of weights first. Of
+    other programs, only transformers has the other types, and only CTranslate2 has a beam.
+    """
+    programs = [name for name in args.contestants if name != OURS]
+    if args.assistant is None:
+        programs = [name for name in programs if name != ASSISTED]
+    rows = [(OURS, FLOAT32, BASELINE)] if FLOAT32 in args.weights else []
+    for weights in args.weights:
+        rows += [(OURS, weights, way) for way in ways]
+        first = weights == args.weights[0]
+        rows += [(name, weights, BASELINE) for name in programs if first or name == TRANSFORMERS]
+        rows += [(CTRANSLATE2, weights, BEAM5)] if first else []
+    return [row for row in dict.fromkeys(rows) if row[0] in args.contestants]
 
 
 def measure_batches(
@@ -73,17 +137,18 @@ def measure_batches(
     utterances: Sequence[Utterance],
     who: tuple[str, str, str],
     begin: Callable[[], Transcribe],
-    peer: bool = False,
 ) -> None:
-    """Measure all batch sizes of a contestant with its weights and drafts."""
-    opened: list[Transcribe] = []
+    """Measure all batch sizes of a contestant with its weights and way."""
+    contestant, opened = who[0], []
 
     def row(batch_size: int) -> Row:
         if not opened:  # here, because a failure to open belongs to this row
             opened.append(begin())
         texts, figures = transcribe(opened[0], utterances, batch_size, args.device)
+        if contestant in OWN_MEMORY:
+            figures["peak_bytes"] = None
         reference = part.find({"reference": True})
-        if reference is None and who[0] == OURS:
+        if reference is None and contestant == OURS:
             figures |= {"reference": True, "texts": texts}
         elif reference is not None:
             same = map(str.__eq__, reference["texts"], texts)
@@ -92,8 +157,9 @@ def measure_batches(
 
     names = ("contestant", "weights", "drafts")
     for batch_size in args.batch_sizes:
-        key = dict(zip(names, who, strict=True)) | {"batch_size": batch_size}
-        part.measure(key, partial(row, batch_size), peer)
+        if batch_size == 1 or contestant not in ALONE:
+            key = dict(zip(names, who, strict=True)) | {"batch_size": batch_size}
+            part.measure(key, partial(row, batch_size), peer=contestant != OURS)
 
 
 def transcribe(
@@ -112,7 +178,7 @@ def transcribe(
     results: dict[int, Result] = {}
     for batch, one in zip(batches, timed, strict=True):
         results |= zip(batch, one.results, strict=True)
-    texts = [results[index].text for index in range(len(utterances))]
+    texts = [results[index].text.strip() for index in range(len(utterances))]
     size = len(batches[0])
     full = [one for one in timed if len(one.results) == size]
     errors = word_errors([one.text for one in utterances], texts)
@@ -134,7 +200,7 @@ def transcribe(
 
 
 def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
-    """Open our greedy search."""
+    """Open our search, greedy by default."""
     alone = {"search": "greedy", "ctc_weight": 0.0, "lm_weight": 0.0, "device": device}
     weights = find_weights(exp_dir, "whisper")
     model = Speech2Text(exp_dir / CONFIG, weights, **alone | options)
@@ -143,11 +209,10 @@ def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
     return model
 
 
-def ours(exp_dir: Path, device: str, weights: str, drafts: str) -> Transcribe:
+def ours(exp_dir: Path, device: str, weights: str, way: str) -> Transcribe:
     """Open our search, with encoder and decoder in one precision."""
-    drafting = {"draft_depth": 0} if drafts == BASELINE else {"drafter": drafts}
     numbers = {"decoder_precision": weights, "encoder_precision": weights}
-    model = open_whisper(exp_dir, device, **drafting | numbers)
+    model = open_whisper(exp_dir, device, **OUR_WAYS[way], **numbers)
     model.release_weights()
 
     def work(speeches: Sequence[np.ndarray]) -> Timed:
@@ -163,13 +228,20 @@ def ours(exp_dir: Path, device: str, weights: str, drafts: str) -> Transcribe:
     return work
 
 
-def transformers(subject: SpeechSubject, args: Namespace, weights: str) -> Transcribe:
-    """Open transformers' ``generate``, not compiled."""
-    model = HuggingFace(subject, weights, Setup(args.device, args.threads))
-    return partial(model.transcribe_batch, beam_size=1)
+def peer(
+    subject: SpeechSubject, args: Namespace, contestant: str, weights: str, way: str
+) -> Transcribe:
+    """Open another program."""
+    module, name = PEERS[contestant].split(".")
+    kind = getattr(importlib.import_module(f"contestants.{module}"), name)
+    model = kind(subject, weights, Setup(args.device, args.threads))
+    if contestant in ALONE:
+        alone = Way(contestant, weights, GREEDY)
+        return lambda speeches: model.transcribe(alone, *speeches)
+    return partial(model.transcribe_batch, beam_size=BEAM_SIZES.get(way, 1))
 
 
-main = partial(run, measure, ["whisper", "data_dir", "num_utterances"])
+main = partial(run, measure, ["whisper", "assistant", "data_dir", "num_utterances"])
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from contestants.base import FASTER_WHISPER
 from machine import code_version, describe_machine
 
 from espnet_medusa.data.errors import one_line
 
 OURS, NO_GRAPHS = "ours", "ours, kernel by kernel"
 TRANSFORMERS, COMPILED = "transformers", "transformers compiled"
-CALLERS = (OURS, TRANSFORMERS, COMPILED, NO_GRAPHS)  # contestants of ``shape_calls.py``
-PROGRAMS = (OURS, TRANSFORMERS)  # contestants of ``audio_to_text.py``
+ASSISTED, CTRANSLATE2 = "transformers assisted", "CTranslate2"
+# Contestants of ``shape_calls.py`` and of ``audio_to_text.py``.
+CALLERS = (OURS, TRANSFORMERS, COMPILED, CTRANSLATE2, NO_GRAPHS)
+PROGRAMS = (OURS, TRANSFORMERS, COMPILED, ASSISTED, CTRANSLATE2, FASTER_WHISPER)
 NO_TIME, NO_MEMORY = "no time was left", "out of device memory"
 GRACE_SECONDS = 20.0  # to finish a row after the time limit
 FAILED = 3  # exit status

@@ -1,7 +1,8 @@
 """Tables and figures of ``gpu.py``."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from contestants.ways import DRAFTS
@@ -9,7 +10,7 @@ from plots import panels
 
 from espnet_medusa.recipes.report.markdown import markdown_table
 from espnet_medusa.recipes.report.style import COLORS
-from gpu_parts.part import PartResults
+from gpu_parts.part import PartResults, Row
 
 GIGA = 1e9
 SIZES = re.compile(r"(, \d+)+$")  # batch size and nodes at the end of a row's name
@@ -30,13 +31,16 @@ TEXT_COLUMNS = {  # title: figure and how it is written
 CALL_NOTES = """\
 - *A call*: the decoder and the vocabulary projections over new tokens of each utterance, after 36
   tokens, with 1500 encoder frames; medians of synchronized calls after warm-up. *transformers*:
-  the same layers with its own cache; *compiled*: `torch.compile` with a static cache. *GB*: peak
+  the same layers with its own cache; *compiled*: `torch.compile` with a static cache.
+  *CTranslate2*, the engine of faster-whisper: a step of `generate` with 4 to 68 tokens. *GB*: peak
   memory of tensors on the GPU, with weights.
 """
 TEXT_NOTES = """\
-- Samples to text, greedy. Milliseconds are per utterance, medians over full batches after warm-up.
-  Encoder and decoder have the same precision. *Same text*: equal to the first row's. WER after
-  Whisper's normalizer.
+- Samples to text, greedy but for *beam 5*. Milliseconds are per utterance, medians over full
+  batches after warm-up. Encoder and decoder have the same precision. *Same text*: equal to the
+  first row's. WER after Whisper's normalizer. *transformers compiled*: `generate` with a static
+  cache, which compiles decoder steps on a GPU. *CTranslate2*: faster-whisper's engine with
+  transformers' features.
 """
 
 
@@ -114,9 +118,9 @@ def text_table(results: PartResults) -> str:
 
 
 def plot_calls(calls: Mapping[str, PartResults], path: Path) -> None:
-    """Plot the smallest batch: bars by contestant, weights and nodes, a panel for each shape."""
+    """Plot the smallest batch: bars by contestant and nodes, a panel for each shape."""
     shapes = []
-    for rows in (results.rows for results in calls.values()):
+    for rows in (_main_weights(results.rows) for results in calls.values()):
         least = min(row["batch_size"] for row in rows)
         shapes.append([row for row in rows if row["batch_size"] == least])
     size = 5.6, 1.4 + 0.25 * max(map(len, shapes))
@@ -135,8 +139,8 @@ def plot_batches(texts: Mapping[str, PartResults], path: Path) -> None:
     """Plot milliseconds per utterance by batch size, a panel for each model."""
     with panels([*texts], path, (5.6, 3.6)) as axes:
         for axis, results in zip(axes, texts.values(), strict=True):
-            ways: dict[str, list[dict]] = {}
-            for row in results.rows:
+            ways: dict[str, list[Row]] = {}
+            for row in _main_weights(results.rows):
                 ways.setdefault(f"{_label(row)}, {row['weights']}", []).append(row)
             for number, (way, rows) in enumerate(ways.items()):
                 sizes = [row["batch_size"] for row in rows]
@@ -145,8 +149,14 @@ def plot_batches(texts: Mapping[str, PartResults], path: Path) -> None:
             axis.set(xscale="log", yscale="log")
             ticks = sorted({row["batch_size"] for row in results.rows})
             axis.set_xticks(ticks, [*map(str, ticks)], minor=False)
-            axis.minorticks_off()
+            axis.set_xticks([], minor=True)
             axis.set(xlabel="utterances together", ylabel="ms per utterance (median)")
+
+
+def _main_weights(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the type of weights that most rows have, as other programs do."""
+    [(weights, _)] = Counter(row["weights"] for row in rows).most_common(1)
+    return [row for row in rows if row["weights"] == weights]
 
 
 def _of_kind(found: Mapping[str, PartResults], kind: str) -> dict[str, PartResults]:
@@ -166,5 +176,6 @@ def _machine(machine: Mapping) -> str:
 
 
 def _label(row: Mapping) -> str:
-    """Return contestant and drafts in words."""
-    return ", ".join(filter(None, [row["contestant"], DRAFTS.get(row["drafts"])]))
+    """Return contestant and way, such as its drafts, in words."""
+    way = row["drafts"]
+    return ", ".join(filter(None, [row["contestant"], DRAFTS.get(way, way)]))

@@ -116,7 +116,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     embedded = "html: include the audio in the page, instead of a link to the file"
     add("--embed_audio", type=str2bool, default=False, help=embedded)
     add("--overwrite", action="store_true", help="also decode files that have a result")
-    together = "files (--vad_filter: chunks) per batch; default: 8 (html: 1)"
+    together = "files (--vad_filter: chunks) per batch; default: 8, by memory on a GPU (html: 1)"
     add("--batch_size", type=positive, default=none, help=together)
     add("--device", choices=["cpu", "cuda"], help="none: cuda if there is a GPU")
     add("--threads", type=positive, help="CPU threads; none: torch's default")
@@ -168,6 +168,7 @@ def work(args: argparse.Namespace) -> int:
         long_form = replace(long_form, word_timestamps=True)
     check_used(speech2text, long_form, vars(args), WINDOWS)
     decoder = make_decoder(speech2text, options["batch_size"], long_form, reading)
+    options["batch_size"] = decoder.batch_size
     if HTML in formats:
         warm_up(speech2text, long_form)
     loaded = time.perf_counter()
@@ -333,7 +334,7 @@ def decode_options(args: argparse.Namespace, defaults: Mapping[str, Any] = {}) -
     names = (*decoding_command.DECODE_OPTIONS, *decoding_command.LONG_FORM, *OTHERS)
     given |= {name: value for name, value in vars(args).items() if name in names}
     device = choose_device(args.device)
-    options |= with_defaults({**defaults, **given}, device)
+    options |= with_defaults({**defaults, **given}, device, weights)
     options["language"] = options["language"] or language
     files = {"asr_train_config": str(model_config), "asr_model_file": str(weights)}
     return options | files | {"ngpu": int(device == "cuda")}

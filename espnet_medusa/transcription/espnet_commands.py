@@ -97,7 +97,7 @@ def open_s2t(model_tag: str, device: str = "cpu", **options: Any):
         files = open_packed_model(fetch_packed_model(model_tag))
         if "s2t_model_file" in files:
             return S2TSpeech2Text(**options, **files)
-    chosen = with_defaults(options, device)
+    chosen = with_defaults(options, device, files.get("asr_model_file"))
     return LongAudioModel(**{name: chosen[name] for name in chosen.keys() - _OF_WINDOWS}, **files)
 
 

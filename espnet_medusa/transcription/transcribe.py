@@ -27,7 +27,8 @@ from espnet_medusa.inference.reader import build_audio_preprocess
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.inference.utterance_decoder import UtteranceDecoder
 from espnet_medusa.inference.whisper_windows import why_not_long_form
-from espnet_medusa.transcription.defaults import BATCH_SIZE, WINDOWS, with_defaults
+from espnet_medusa.transcription.batch_size import default_batch_size
+from espnet_medusa.transcription.defaults import WINDOWS, with_defaults
 from espnet_medusa.transcription.formats import FORMATS, Transcript
 from espnet_medusa.transcription.open_model import find_model
 from espnet_medusa.transcription.recordings import TEXT, AudioFileReader, Recording, find_recordings
@@ -43,22 +44,23 @@ def transcribe(
     *,
     model_file: str | None = None,
     device: str | None = None,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     timestamps: bool = False,
     draft_texts: Mapping[str | os.PathLike, DraftText] | None = None,
     **options: Any,
 ) -> Iterator[Transcript]:
     """Transcribe audio files of any length, with the defaults of ``espnet-medusa-transcribe``.
 
-    These are a beam of 5 in int8 (if our CPU kernels run), fallback if a text repeats itself, and
-    ``skip_silence``; ``Speech2Text`` has ESPnet's.
+    These are a beam of 5 in int8 (if our CPU kernels run) or float16 (on a GPU), fallback if a text
+    repeats itself, and ``skip_silence``; ``Speech2Text`` has ESPnet's.
 
     Args:
         audio: Files, folders, patterns: see ``find_recordings``.
         model: An experiment or a Whisper: see ``find_model``.
         model_file: Weights of the experiment; None: the file that conversion or training wrote.
         device: ``cpu`` or ``cuda``; None: cuda if there is a GPU.
-        batch_size: Maximum number of files (``vad_filter``: of windows) decoded together.
+        batch_size: Maximum number of files (``vad_filter``: of windows) decoded together; None: 8
+            on a CPU, as many as fit into memory (at most 32) on a GPU.
         timestamps: Whether all files have segments; otherwise only files longer than the model's
             window, and all files with ``vad_filter``.
         draft_texts: Texts of files that may be right, such as earlier results, by path or by name
@@ -76,16 +78,18 @@ def transcribe(
     recordings = find_recordings([audio] if isinstance(audio, str | os.PathLike) else audio)
     device = choose_device(device)
     times = {"without_timestamps": False} if timestamps else {}
-    options = with_defaults(times | options, device)
-    options.pop("batch_size")
+    *files, language = find_model(model, model_file)
+    options = with_defaults(times | options, device, files[1])
+    default = options.pop("batch_size")
     long_form = _take(LongFormOptions, options)
     reading = _take(AudioReading, options, asdict(TRANSCRIBING))
-    *files, language = find_model(model, model_file)
     options["language"] = options.get("language") or language
     speech2text = Speech2Text(*files, device=device, mapped=True, **options)
     check_used(speech2text, long_form, defaults=WINDOWS)
-    decoder = make_decoder(speech2text, batch_size, long_form, reading)
+    together = default if batch_size is None else batch_size
+    decoder = make_decoder(speech2text, together, long_form, reading)
     job, by_key = _make_job(recordings)
+    job = _longest_first(job, decoder)
     job = replace(job, draft_texts=_draft_texts(draft_texts or {}, by_key))
     if job.draft_texts:
         speech2text.check_draft_texts()
@@ -107,16 +111,19 @@ def _take(
 
 def make_decoder(
     speech2text: Speech2Text,
-    batch_size: int,
+    batch_size: int | None,
     long_form: LongFormOptions,
     reading: AudioReading = TRANSCRIBING,
 ) -> UtteranceDecoder:
     """Make a decoder of audio files, and free the weights that it does not need.
 
-    Raise InputError if the options need windows, which the model or its search does not decode.
+    ``batch_size`` None: ``default_batch_size``. Raise InputError if the options need windows, which
+    the model or its search does not decode.
     """
-    check_positive(batch_size, "batch_size")
+    if batch_size is not None:
+        check_positive(batch_size, "batch_size")
     speech2text.release_weights(long_form)
+    batch_size = batch_size or default_batch_size(speech2text.model)
     preprocess = build_audio_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess, reading=reading)
     in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
@@ -216,6 +223,7 @@ def transcribe_into(
     """
     journal, (job, by_key) = folder.journal, _make_job(recordings)
     job = replace(job, draft_texts=_draft_texts(draft_texts, by_key))
+    job = _longest_first(job, decoder)
     if folder.overwrite:
         journal.discard(job.keys)
     resumed = resume(job, journal)
@@ -245,6 +253,17 @@ def _make_job(recordings: Iterable[Recording]) -> tuple[JobInput, dict[str, list
         by_key.setdefault(os.path.realpath(recording.path), []).append(recording)
     entries = {key: str(same[0].path) for key, same in by_key.items()}
     return JobInput([*entries], entries, {}), by_key
+
+
+def _longest_first(job: JobInput, decoder: UtteranceDecoder) -> JobInput:
+    """Sort the files of batches on a GPU by duration.
+
+    The texts of a batch then end after a similar number of decoder calls, and few rows are unused.
+    """
+    if decoder.speech2text.model.device.type != "cuda" or decoder.batch_size == 1:
+        return job
+    seconds = {key: decoder.reader.duration_s(path) or 0.0 for key, path in job.entries.items()}
+    return replace(job, keys=sorted(job.keys, key=lambda key: -seconds[key]))
 
 
 def _draft_texts(

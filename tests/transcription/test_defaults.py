@@ -1,7 +1,9 @@
 """The command, its --config and ``transcribe`` in Python have one set of defaults."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import soundfile
@@ -16,9 +18,10 @@ from espnet_medusa.bin import transcribe as command
 from espnet_medusa.data.audio.voice_activity import SpeechActivity
 from espnet_medusa.data.command_line import make_parser
 from espnet_medusa.decoding.runtime.precision import has_kernels
+from espnet_medusa.inference.job import JobInput
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.speech2text import Speech2Text
-from espnet_medusa.transcription import defaults
+from espnet_medusa.transcription import batch_size, defaults
 from espnet_medusa.transcription import transcribe as transcribe_module
 
 CPU = torch.device("cpu")
@@ -135,11 +138,67 @@ def test_precision_of_the_default():
     chosen = defaults.with_defaults({}, "cpu")
     assert defaults.with_defaults({"dtype": "float32"}, "cpu") == chosen | {"dtype": "float32"}
     assert chosen["decoder_precision"] == ("int8" if has_kernels(CPU) else None)
-    assert defaults.with_defaults({}, "cuda")["decoder_precision"] is None
     line = defaults.describe("base", chosen | {"ngpu": 0, "decoder_precision": "int8"})
     assert line.startswith("base, int8, beam 5, ") and line.endswith(" threads")
     greedy = {"ngpu": 1, "decoder_precision": None, "dtype": "bfloat16", "search": "greedy"}
-    assert defaults.describe("base", chosen | greedy) == "base, bfloat16, greedy, GPU"
+    line = defaults.describe("base", chosen | greedy)
+    assert line == "base, bfloat16, greedy, GPU, 8 together"
+
+
+@cases(
+    ({"a": torch.tensor([-65504.0, 2.0]), "n": torch.tensor(70000)}, "float16"),
+    ({"a": torch.tensor([-7e4, 2.0])}, "float32"),
+    ({"a": torch.tensor([7e4]).bfloat16(), "b": torch.ones(1).half()}, "bfloat16"),
+    ({"a": torch.tensor([7e4]).bfloat16(), "b": torch.ones(1)}, "float32"),
+)
+def test_precision_on_a_gpu_by_the_weights(weights, expected, tmp_path, caplog):
+    torch.save(weights, tmp_path / "model.pth")
+    on_gpu = "cuda", tmp_path / "model.pth"
+    chosen = defaults.with_defaults({}, *on_gpu)
+    assert (chosen["decoder_precision"], chosen["batch_size"]) == (expected, None)
+    assert ("decoder_precision: " + expected in caplog.text) == (expected != "float16")
+    assert defaults.with_defaults({"dtype": "float32"}, *on_gpu) == chosen | {"dtype": "float32"}
+    given = {"decoder_precision": "bfloat16", "batch_size": 3}
+    assert given.items() <= defaults.with_defaults(given, *on_gpu).items()
+    others = {"decoder_precision": None}, {"dtype": "bfloat16"}, {"quantize_asr_model": True}
+    found = [defaults.with_defaults(one, *on_gpu)["decoder_precision"] for one in others]
+    assert found == [None] * 3
+
+
+@cases(
+    # decoder layers, width, mel bins, GB of free memory, batch size
+    ((6, 512, 80), 80, 32), ((6, 512, 80), 8, 16), ((32, 1280, 128), 75, 32),
+    ((32, 1280, 128), 20, 16), ((32, 1280, 128), 4, 2), ((32, 1280, 128), 0.1, 1),
+)  # fmt: skip
+def test_batch_size_of_a_gpu_by_its_free_memory(shape, free_gb, expected):
+    layers, width, bins = shape
+    each = batch_size.utterance_bytes(layers, width, 51865, 1500, bins, itemsize=2)
+    assert 0.1e9 < each < 1e9
+    assert batch_size.fitting_batch_size(int(free_gb * 1e9), each) == expected
+
+
+def test_batch_size_of_a_model(speech2text, monkeypatch):
+    free = Mock(return_value=(2 * 10**9, 10**10))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", free)
+    on_gpu = replace(speech2text.model, device=torch.device("cuda:1"))
+    assert batch_size.default_batch_size(speech2text.model) == 8
+    assert batch_size.default_batch_size(replace(on_gpu, search=None)) == 8
+    assert batch_size.default_batch_size(on_gpu) == 4
+    free.assert_called_once_with(torch.device("cuda:1"))
+
+
+@cases(("cuda", 2, ["long", "short", "broken"]), ("cuda", 1, None), ("cpu", 2, None))
+def test_files_of_a_gpus_batches_are_sorted(device, together, expected, speech2text):
+    model = replace(speech2text.model, device=torch.device(device))
+    seconds = {"short.wav": 1.0, "long.wav": 9.0, "broken.wav": None}
+    decoder = SimpleNamespace(
+        speech2text=SimpleNamespace(model=model), batch_size=together,
+        reader=SimpleNamespace(duration_s=seconds.get),
+    )  # fmt: skip
+    keys = ["short", "long", "broken"]
+    job = JobInput(keys, {key: f"{key}.wav" for key in keys}, {})
+    assert transcribe_module._longest_first(job, decoder).keys == (expected or keys)
 
 
 @pytest.mark.parametrize("name", ["beam_size", "best_of"])
