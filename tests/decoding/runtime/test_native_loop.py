@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 from cases import pairs
-from chain_loops import VOCAB_SIZE, decode_both_ways, random_batch, random_search
+from chain_loops import VOCAB_SIZE, decode_both_ways, random_batch, random_decoder, random_search
 from kernel_kinds import KINDS, some_threads, with_kernels
 from tiny import EOS, random_encoder_out, tiny_decoder
 
@@ -22,7 +22,7 @@ pytestmark = with_kernels
 @pairs(kind=KINDS, seed=range(20), indirect=["kind"])
 def test_the_same_as_the_general_loop(kind, seed):
     rng = random.Random(seed)
-    module = tiny_decoder(seed, "attending", rng.choice([1, 4, 10]), vocab_size=VOCAB_SIZE)
+    module = random_decoder(rng, seed)
     if rng.random() < 0.3:
         module = module.to(rng.choice([torch.bfloat16, torch.float16]))
     search = random_search(rng, build_runtime(module, "int8"))
