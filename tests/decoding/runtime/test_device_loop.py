@@ -1,20 +1,43 @@
 """Greedy search with one graph per iteration equals the general loop."""
 
 import random
+from collections import Counter
 
 import pytest
 import torch
-from chain_loops import decode_both_ways, random_batch, random_decoder, random_search
+from cases import combinations
+from chain_loops import (
+    FIRST_TIME,
+    VOCAB_SIZE,
+    decode_both_ways,
+    random_batch,
+    random_decoder,
+    random_search,
+)
+from pretended_cuda import pretended_cuda, tensors_of
+from tiny import EOS, random_encoder_out, tiny_decoder
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from espnet_medusa.decoding.runtime import cuda_graph
+from espnet_medusa.decoding.runtime import cuda_graph, graph_storage
+from espnet_medusa.decoding.runtime.graph import Replayed
+from espnet_medusa.decoding.runtime.loop_graphs import CALLS_PER_READ, LoopGraphs
 from espnet_medusa.decoding.runtime.precision import Precision
+from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
+from espnet_medusa.decoding.search.constraints import build_constraints
+from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
+from espnet_medusa.decoding.search.greedy import greedy_search
+from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
+from espnet_medusa.decoding.search.timestamps import build_timestamp_rules
+from espnet_medusa.decoding.tree.chains import ChainRules
 
+BEST_ONLY = AcceptanceRule(exact, best_only=True)
 # Calls with other numbers of nodes may round differently.
 CLOSE = {"rel": 1e-5, "abs": 1e-5}
 
 
-def graph_runtime(module, device="cpu"):
-    return cuda_graph.CudaGraphWhisperRuntime(module.to(device), Precision(torch.float32))
+def graph_runtime(module):
+    return cuda_graph.CudaGraphWhisperRuntime(module, Precision(torch.float32))
 
 
 def assert_same(found, expected):
@@ -31,8 +54,71 @@ def assert_same(found, expected):
 def test_the_same_as_the_general_loop(seed, device="cpu", most=(1, 2, 7, 30, 55)):
     """Twice with the same graphs: the second batch begins with other state."""
     rng = random.Random(seed)
-    runtime = graph_runtime(random_decoder(rng, seed), device)
+    runtime = graph_runtime(random_decoder(rng, seed).to(device))
     search = random_search(rng, runtime, device, "float32")
     for batch_seed in (seed, seed + 1000):
         batch, asked = random_batch(rng, batch_seed, search, most, device)
         assert_same(*decode_both_ways(search, batch, asked))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_same_on_a_mock_gpu(seed):
+    """The mock raises if a captured operation waits for the host."""
+    with pretended_cuda() as gpu:
+        test_the_same_as_the_general_loop(seed, "cuda:0", most=(3, 12))
+    assert gpu.graphs
+
+
+class OnDevice(TorchDispatchMode):
+    """Fails if an operation has operands or results in main memory."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        results = function(*args, **(kwargs or {}))
+        assert all(part.is_cuda for part in tensors_of((args, kwargs, results))), function
+        return results
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="needs a build with CUDA")
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+@combinations(depth=[0, 4], rules=["none", "limited", "timestamps"])
+def test_an_iteration_never_waits_for_a_gpu(depth, rules, monkeypatch):
+    """Fake tensors have no values: to read one, or a shape that depends on one, is an error."""
+    monkeypatch.setattr(graph_storage, "padding_mask", lambda *_: None)  # reads the lengths
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.device("cuda"):
+        runtime = graph_runtime(tiny_decoder(0, "attending", vocab_size=VOCAB_SIZE))
+        heads = runtime.proposer(torch.arange(8)).heads if depth else None
+        state = runtime.start(torch.randn(2, 9, 32), torch.full((2,), 9), with_heads=depth > 0)
+        blocked = None if rules == "none" else torch.zeros(2, VOCAB_SIZE, dtype=torch.bool)
+        times = None
+        if rules == "timestamps":
+            times = build_timestamp_rules(FIRST_TIME, VOCAB_SIZE, 3)
+        options = ChainRules(EOS, blocked, times, times is not None, depth, -3.0)
+        graphs = LoopGraphs(runtime, state.storage, heads, options, rules == "limited")
+        with OnDevice():
+            graphs._iterate(state, 64)
+
+
+@combinations(depth=[0, 3], most=[1, 5, 23])
+def test_one_graph_per_iteration_and_few_reads(depth, most, monkeypatch):
+    calls = Counter()
+
+    def count(owner, name):
+        method = getattr(owner, name)
+
+        def counted(self, *args):
+            calls[name] += 1
+            return method(self, *args)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in ((Replayed, "run"), (LoopGraphs, "iterate"), (LoopGraphs, "read")):
+        count(owner, name)
+    module = tiny_decoder(0, "attending", 4, vocab_size=VOCAB_SIZE)
+    runtime, rules = graph_runtime(module), build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
+    proposer = runtime.proposer(precision="float32")
+    search = greedy_search(runtime, BEST_ONLY, rules, proposer, DraftShape(depth))
+    states = search(*random_encoder_out(0, [9, 3]), [torch.tensor([1])] * 2, LengthLimits(-most))
+    needed = max(state.statistics.decoder_calls for state in states)
+    assert calls["read"] == -(-needed // CALLS_PER_READ)
+    assert needed - 1 <= calls["iterate"] < needed - 1 + CALLS_PER_READ
+    assert calls["run"] == calls["iterate"] + 2, "the prompts, and their last tokens' results"
