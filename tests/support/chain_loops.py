@@ -17,6 +17,7 @@ from espnet_medusa.decoding.search.state import ProbedToken
 from espnet_medusa.decoding.search.timestamps import build_timestamp_rules
 
 VOCAB_SIZE, FIRST_TIME = 22, EOS + 2
+SIZES = {"vocab_size": VOCAB_SIZE, "max_target_positions": 160}
 DECODE_CHAINS = "espnet_medusa.decoding.search.search.decode_chains"
 
 
@@ -26,7 +27,7 @@ def random_decoder(rng: random.Random, seed: int):
 
     Timestamps and the end symbol may be among these tokens.
     """
-    module = tiny_decoder(seed, "attending", rng.choice([1, 4, 10]), vocab_size=VOCAB_SIZE)
+    module = tiny_decoder(seed, "attending", rng.choice([1, 4, 10]), **SIZES)
     preferred = rng.choice([0.3, 0.6, 1.0]) * torch.randn(HIDDEN_SIZE)
     for norm in (module.whisper.layer_norm, module.heads.norm):
         norm.bias.copy_(preferred)
@@ -58,7 +59,7 @@ def random_search(rng: random.Random, runtime, device="cpu", precision=None):
     return greedy_search(runtime, rule, rules, proposer, shape)
 
 
-def random_batch(rng: random.Random, seed: int, search, most=(1, 2, 7, 30, 55), device="cpu"):
+def random_batch(rng: random.Random, seed: int, search, most=(1, 2, 7, 30, 55, 140), device="cpu"):
     """Return the arguments of a search, for 1 to 5 utterances, and the texts that it asked of."""
     count = rng.randint(1, 5)
     encoded = random_encoder_out(seed, [rng.randint(1, 20) for _ in range(count)])

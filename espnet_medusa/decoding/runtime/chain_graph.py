@@ -139,8 +139,9 @@ class GraphAttendingHeads(PackedAttendingHeads):
         cross_keys_values: PackedCrossKeysValues,
         utterances: Sequence[int],
         steps: int,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return columns and log-probabilities (U, steps), and the last states.
+        scored: bool = True,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Return columns, log-probabilities (U, steps) if ``scored``, and the last states.
 
         States and ``following`` are as in ``Link``.
         """
@@ -153,10 +154,13 @@ class GraphAttendingHeads(PackedAttendingHeads):
             elif following is not None:
                 states = self.advance(states, following, *of_rows)
             scores = self.projection(self.output(states))
-            best, following = scores.log_softmax(dim=-1, dtype=torch.float32).max(dim=-1)
+            if scored:
+                scores = scores.log_softmax(dim=-1, dtype=torch.float32)
+            best, following = scores.max(dim=-1)
             columns.append(following)
             log_probs.append(best)
-        return torch.stack(columns, dim=1), torch.stack(log_probs, dim=1), states
+        log_probs = torch.stack(log_probs, dim=1) if scored else None
+        return torch.stack(columns, dim=1), log_probs, states
 
     def draft_tokens(
         self,
@@ -168,9 +172,10 @@ class GraphAttendingHeads(PackedAttendingHeads):
     ) -> torch.Tensor:
         """Return the chain (U, steps) after tokens with embeddings (U, D), on the device."""
         of_rows = cross_keys_values, range(len(states))
-        columns, log_probs, _ = self.draft(states, embedded, *of_rows, steps)
+        scored = min_log_prob > -math.inf
+        columns, log_probs, _ = self.draft(states, embedded, *of_rows, steps, scored)
         tokens = self._tokens(columns)
-        if min_log_prob == -math.inf:
+        if not scored:
             return tokens
         return tokens.masked_fill(log_probs.double().cumsum(dim=1) < min_log_prob, MISSING)
 

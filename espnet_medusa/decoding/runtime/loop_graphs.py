@@ -85,7 +85,7 @@ class LoopGraphs:
         lengths = [len(row.prompt) - 1 for row in rows]
         numbers = [lengths, [row.max_length for row in rows], lengths]
         numbers = staged([*numbers, [row.min_length for row in rows]], self.nodes.device)
-        self.numbers.copy_(numbers[:, :, None], non_blocking=True)
+        self.numbers[:, :, 0].copy_(numbers, non_blocking=True)
         self.nodes.fill_(MISSING)
         self.call.zero_()
         if self.blocked is not None:
@@ -136,8 +136,10 @@ class LoopGraphs:
         )
         self.call += 1
         follows = (table[:, :-1] == self.nodes[:, 1:]) & (table[:, :-1] != self.rules.eos)
-        steps = torch.minimum(1 + follows.cumprod(dim=1).sum(dim=1), self.left)
-        rows = (steps - 1).clamp(min=0) + self.first_nodes  # of the last accepted nodes
+        accepted = follows.cumprod(dim=1).sum(dim=1)
+        steps = torch.minimum(accepted + 1, self.left)
+        # The last accepted nodes and the tokens after them; unused if there are no more left.
+        rows = accepted + self.first_nodes
         last = best[rows]
         self.known += steps
         self.left.sub_(steps).masked_fill_(last == self.rules.eos, 0)

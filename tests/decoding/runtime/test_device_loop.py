@@ -51,7 +51,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_same_as_the_general_loop(seed, device="cpu", most=(1, 2, 7, 30, 55)):
+def test_the_same_as_the_general_loop(seed, device="cpu", most=(1, 2, 7, 30, 55, 140)):
     """Twice with the same graphs: the second batch begins with other state."""
     rng = random.Random(seed)
     runtime = graph_runtime(random_decoder(rng, seed).to(device))
