@@ -25,10 +25,11 @@ DECODE_CHAINS = "espnet_medusa.decoding.search.search.decode_chains"
 def random_decoder(rng: random.Random, seed: int):
     """Return a decoder with attending heads that prefer the same tokens, so that drafts are right.
 
-    Timestamps and the end symbol may be among these tokens.
+    The end symbol is often among these tokens.
     """
     module = tiny_decoder(seed, "attending", rng.choice([1, 4, 10]), **SIZES)
     preferred = rng.choice([0.3, 0.6, 1.0]) * torch.randn(HIDDEN_SIZE)
+    preferred += rng.choice([0.0, 0.5, 1.0]) * module.whisper.embed_tokens.weight[EOS]
     for norm in (module.whisper.layer_norm, module.heads.norm):
         norm.bias.copy_(preferred)
     return module
@@ -43,6 +44,10 @@ def random_search(rng: random.Random, runtime, device="cpu", precision=None):
     if rng.random() < 0.5:
         options["begin_suppress_tokens"] = [*rng.sample(range(EOS), 2), EOS]
     rules = build_constraints(SearchOptions(**options), VOCAB_SIZE, EOS, device)
+    if rules.blocked is not None and rng.random() < 0.5:  # others after each of the first tokens
+        first, later = rules.blocked.split(1)
+        others = torch.tensor([[rng.random() < 0.1 for _ in range(VOCAB_SIZE)] for _ in range(20)])
+        rules = replace(rules, blocked=torch.cat([first, others.to(device), later]))
     if rng.random() < 0.3:
         latest = rng.choice([None, 0, 3])
         times = build_timestamp_rules(FIRST_TIME, VOCAB_SIZE, latest)
@@ -73,7 +78,7 @@ def random_batch(rng: random.Random, seed: int, search, most=(1, 2, 7, 30, 55, 1
     limits = [
         LengthLimits(
             -rng.choice(most),
-            -rng.choice([0, 0, 1, 5]) if may_be_limited else 0,
+            -rng.choice([0, 0, 1, 5, 30]) if may_be_limited else 0,
             give_up=rng.choice([None, give_up]),
         )
         for _ in range(count)

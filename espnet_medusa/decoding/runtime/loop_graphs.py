@@ -28,11 +28,12 @@ class LoopGraphs:
     """Tensors with fixed addresses for U utterances, and the graphs that change them.
 
     A call evaluates T = depth + 1 nodes of each utterance: its last token and a draft. Rejected
-    nodes have the utterance's last slots, so that the next nodes overwrite them.
+    nodes have the utterance's last slots, so that the next nodes overwrite them. Only the host
+    knows that a text has ended: the graphs go on with it up to its maximum length.
 
     Attributes:
         known: (U,) slots of the text so far; the next nodes get the slots after them.
-        left: (U,) tokens that may follow; 0 at the end of a text, which the graphs do not change.
+        left: (U,) tokens that may follow; at 0, the graphs change nothing that matters.
         nodes: (U, T) tokens, ``MISSING`` after the end of a draft.
         times: ``TimestampStates`` (U,) after the first node, or None.
         log: (CALLS_PER_READ, U, 3, T) nodes, best next tokens and their log-probabilities of the
@@ -130,19 +131,16 @@ class LoopGraphs:
         logits, times = self.runtime.logits(hidden), self._times_of_nodes()
         best, _, log_probs = self.runtime.best_tokens(logits, self._restriction(logits, times))
         table = best.view_as(self.nodes)
-        columns = self.nodes, table, log_probs.view_as(self.nodes)
-        self.log.index_copy_(
-            0, self.call, torch.stack([*map(torch.Tensor.float, columns)], 1)[None]
-        )
+        columns = self.nodes.float(), table.float(), log_probs.view_as(self.nodes)
+        self.log.index_copy_(0, self.call, torch.stack(columns, dim=1)[None])
         self.call += 1
-        follows = (table[:, :-1] == self.nodes[:, 1:]) & (table[:, :-1] != self.rules.eos)
-        accepted = follows.cumprod(dim=1).sum(dim=1)
+        accepted = (table[:, :-1] == self.nodes[:, 1:]).cumprod(dim=1).sum(dim=1)
         steps = torch.minimum(accepted + 1, self.left)
         # The last accepted nodes and the tokens after them; unused if there are no more left.
         rows = accepted + self.first_nodes
         last = best[rows]
         self.known += steps
-        self.left.sub_(steps).masked_fill_(last == self.rules.eos, 0)
+        self.left -= steps
         if times is not None:
             self._set_times(self.timestamps.advance(times.select(rows), last))
         self.nodes[:, 0] = last

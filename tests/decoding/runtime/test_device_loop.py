@@ -61,6 +61,20 @@ def test_the_same_as_the_general_loop(seed, device="cpu", most=(1, 2, 7, 30, 55,
         assert_same(*decode_both_ways(search, batch, asked))
 
 
+def test_rules_of_the_same_shape_share_graphs():
+    runtime = graph_runtime(random_decoder(random.Random(0), 0))
+    proposer, found = runtime.proposer(precision="float32"), []
+    for suppressed in ([0, 1], [2, 3], [0, 1]):
+        rules = build_constraints(SearchOptions(suppress_tokens=suppressed), VOCAB_SIZE, EOS)
+        search = greedy_search(runtime, BEST_ONLY, rules, proposer, DraftShape(4))
+        batch, asked = random_batch(random.Random(1), 1, search)
+        found.append(decode_both_ways(search, batch, asked))
+        assert_same(*found[-1])
+    assert found[0] == found[2] != found[1]
+    (storage,) = runtime.storages.values()
+    assert len(storage.loops) == 1
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_on_a_mock_gpu(seed):
     """The mock raises if a captured operation waits for the host."""
