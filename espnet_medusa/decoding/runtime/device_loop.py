@@ -32,12 +32,12 @@ class DeviceLoop:
         """
         started, texts = time.perf_counter(), [LoopText(row, rules.eos) for row in rows]
         with self.runtime.graph_memory.lock:
-            graphs, calls = self._begin(state, rules, rows), 1
+            graphs, logged = self._begin(state, rules, rows), 1
         while running := [text for text in texts if text.running]:
             most = min(CALLS_PER_READ, max(text.left for text in running))
             longest = max(text.num_slots for text in running)
             with self.runtime.graph_memory.lock:
-                for call in range(calls, most):
+                for call in range(logged, most):
                     graphs.iterate(state, longest + call * (1 + rules.depth))
                 log = graphs.read(most)
             for call in log:
@@ -46,7 +46,7 @@ class DeviceLoop:
             now = time.perf_counter()
             for text in running:
                 text.row.seconds += (now - started) / len(running)
-            started, calls = now, 0
+            started, logged = now, 0
 
     def _begin(self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow]) -> LoopGraphs:
         """Evaluate the prompts, and write the first token of each text."""

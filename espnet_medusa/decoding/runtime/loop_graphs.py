@@ -33,7 +33,8 @@ class LoopGraphs:
 
     Attributes:
         known: (U,) slots of the text so far; the next nodes get the slots after them.
-        left: (U,) tokens that may follow; at 0, the graphs change nothing that matters.
+        left: (U,) tokens that may follow; at 0, ``known`` does not change any more.
+        first, least: (U,) slot of the prompt's last token, and minimum length.
         nodes: (U, T) tokens, ``MISSING`` after the end of a draft.
         times: ``TimestampStates`` (U,) after the first node, or None.
         log: (CALLS_PER_READ, U, 3, T) nodes, best next tokens and their log-probabilities of the
@@ -55,9 +56,8 @@ class LoopGraphs:
         cache = self.cache
         count, width, device = cache.slots.size(1), rules.depth + 1, cache.slots.device
         self.packing = Packing([width] * count, None)
-        self.numbers = torch.zeros(4, count, 1, dtype=torch.long, device=device)
-        known, left, self.first, self.least = self.numbers.unbind()
-        self.known, self.left = known[:, 0], left[:, 0]
+        self.numbers = torch.zeros(count, 4, dtype=torch.long, device=device)
+        self.known, self.left, self.first, self.least = self.numbers.unbind(1)
         self.nodes = torch.zeros(count, width, dtype=torch.long, device=device)
         self.call = torch.zeros(1, dtype=torch.long, device=device)
         self.log = torch.zeros(CALLS_PER_READ, count, 3, width, device=device)
@@ -83,10 +83,12 @@ class LoopGraphs:
         self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow], hidden: torch.Tensor
     ) -> None:
         """Write the first tokens, given the hidden states (U, D) of the prompts' last tokens."""
-        lengths = [len(row.prompt) - 1 for row in rows]
-        numbers = [lengths, [row.max_length for row in rows], lengths]
-        numbers = staged([*numbers, [row.min_length for row in rows]], self.nodes.device)
-        self.numbers[:, :, 0].copy_(numbers, non_blocking=True)
+        firsts = [len(row.prompt) - 1 for row in rows]
+        numbers = [
+            [first, row.max_length, first, row.min_length]
+            for first, row in zip(firsts, rows, strict=True)
+        ]
+        self.numbers.copy_(staged(numbers, self.nodes.device), non_blocking=True)
         self.nodes.fill_(MISSING)
         self.call.zero_()
         if self.blocked is not None:
@@ -168,12 +170,12 @@ class LoopGraphs:
         rules, blocked = self.rules, self.blocked
         if blocked is None and times is None and not self.limited:
             return None
-        lengths = self.known[:, None] + self.steps - self.first
+        lengths = (self.known - self.first)[:, None] + self.steps
         rows = None if blocked is None else lengths.flatten().clamp(max=len(blocked) - 1)
         ends = None
         if self.limited:
             ends = logits[:, rules.eos].float()
-            ends = ends.masked_fill((lengths < self.least).flatten(), -torch.inf)
+            ends = ends.masked_fill((lengths < self.least[:, None]).flatten(), -torch.inf)
             if blocked is not None:
                 ends = ends.masked_fill(blocked[:, rules.eos][rows], -torch.inf)
         groups = None if times is None else self.timestamps.groups(times)

@@ -81,6 +81,8 @@ def test_the_same_on_a_mock_gpu(seed):
     with pretended_cuda() as gpu:
         test_the_same_as_the_general_loop(seed, "cuda:0", most=(3, 12))
     assert gpu.graphs
+    waits = {place for place in gpu.waits if "loop" in place}
+    assert waits <= {f"decoding/runtime/loop_graphs.py: {name}" for name in ("read", "__init__")}
 
 
 class OnDevice(TorchDispatchMode):
@@ -136,3 +138,16 @@ def test_one_graph_per_iteration_and_few_reads(depth, most, monkeypatch):
     assert calls["read"] == -(-needed // CALLS_PER_READ)
     assert needed - 1 <= calls["iterate"] < needed - 1 + CALLS_PER_READ
     assert calls["run"] == calls["iterate"] + 2, "the prompts, and their last tokens' results"
+
+
+def test_deep_drafts_grow_the_cache():
+    runtime = graph_runtime(random_decoder(random.Random(3), 3))
+    rules = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
+    proposer, capacities = runtime.proposer(precision="float32"), []
+    for depth in (3, 500, 3):
+        search = greedy_search(runtime, BEST_ONLY, rules, proposer, DraftShape(depth))
+        batch, asked = random_batch(random.Random(5), 5, search, most=(9, 30))
+        assert_same(*decode_both_ways(search, batch, asked))
+        (storage,) = runtime.storages.values()
+        capacities.append(storage.cache.capacity)
+    assert capacities[0] < capacities[1] == capacities[2]
