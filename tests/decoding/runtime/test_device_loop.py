@@ -151,3 +151,25 @@ def test_deep_drafts_grow_the_cache():
         (storage,) = runtime.storages.values()
         capacities.append(storage.cache.capacity)
     assert capacities[0] < capacities[1] == capacities[2]
+
+
+def test_a_search_after_an_interrupt():
+    runtime = graph_runtime(random_decoder(random.Random(1), 1))
+    rules = build_constraints(SearchOptions(), VOCAB_SIZE, EOS)
+    proposer = runtime.proposer(precision="float32")
+    search = greedy_search(runtime, BEST_ONLY, rules, proposer, DraftShape(4))
+    (*audio, prompts, limits), asked = random_batch(random.Random(2), 2, search)
+
+    def give_up(tokens):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(*audio, prompts, LengthLimits(-50, -40, give_up=give_up))
+    assert_same(*decode_both_ways(search, (*audio, prompts, limits), asked))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("seed", range(8))
+def test_the_same_on_a_gpu(seed):
+    test_the_same_as_the_general_loop(seed, "cuda")
