@@ -19,7 +19,7 @@ class DeviceLoop:
 
     Args:
         runtime: A ``CudaGraphWhisperRuntime``.
-        heads: That draft; None: no drafts.
+        heads: The drafter; None: no drafts.
     """
 
     def __init__(self, runtime: TreeDecoder, heads: GraphAttendingHeads | None):
