@@ -66,14 +66,29 @@ class Graph:
     """A mock ``torch.cuda.CUDAGraph``.
 
     ``operations`` are functions with arguments and results; ``made`` are the results' new tensors.
+    ``before`` has the values of tensors that operations change.
     """
 
     def __init__(self):
         self.operations: list[tuple[Callable, tuple, dict, Any]] = []
         self.made: list[torch.Tensor] = []
+        self.before: list[tuple[torch.Tensor, torch.Tensor]] = []
 
     def pool(self) -> tuple[int, int]:
         return (0, 1)
+
+    def save(self, function: Any, args: tuple) -> None:
+        """Save the tensor that an operation in place changes, its first argument."""
+        if function._schema.is_mutable:
+            self.before.append((args[0], args[0].clone()))
+
+    def undo(self) -> None:
+        """Capturing computes nothing: restore changed tensors, and spoil new ones."""
+        for tensor, values in reversed(self.before):
+            tensor.copy_(values)
+        for tensor in self.made:
+            if tensor.is_floating_point():
+                tensor.fill_(torch.nan)
 
     def record(self, function: Any, args: tuple, kwargs: dict, results: Any) -> None:
         self.operations.append((function, args, kwargs, results))
@@ -118,6 +133,8 @@ class PretendedCuda(TorchDispatchMode):
         args, kwargs = tree_map_only(PretendedTensor, lambda one: one.held, (args, kwargs))
         if target is not None:
             kwargs["device"] = torch.device("cpu")
+        if self._capturing is not None:
+            self._capturing.save(function, args)
         results = function(*args, **kwargs)
         if self._capturing is not None:
             self._capturing.record(function, args, kwargs, results)
@@ -139,9 +156,7 @@ class PretendedCuda(TorchDispatchMode):
             yield
         finally:
             self._capturing = None
-        for tensor in graph.made:  # capturing computes nothing
-            if tensor.is_floating_point():
-                tensor.fill_(torch.nan)
+        graph.undo()
 
 
 def tensors_of(values: Any) -> list[torch.Tensor]:

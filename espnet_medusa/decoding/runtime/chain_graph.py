@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -127,9 +128,25 @@ class GraphAttendingHeads(PackedAttendingHeads):
         self, link: Link, of_rows: tuple[PackedCrossKeysValues, Sequence[int]]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return tokens and log-probabilities (2, U, STEPS), last states and last columns."""
-        states, columns, log_probs = link.states, [], []
-        for step in range(STEPS):
-            following = columns[-1] if step else link.following
+        drafted, log_probs, states = self.draft(link.states, link.following, *of_rows, STEPS)
+        table = torch.stack([self._tokens(drafted).double(), log_probs.double()])
+        return table, states, drafted[:, -1]
+
+    def draft(
+        self,
+        states: torch.Tensor,
+        following: torch.Tensor | None,
+        cross_keys_values: PackedCrossKeysValues,
+        utterances: Sequence[int],
+        steps: int,
+        scored: bool = True,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Return columns, log-probabilities (U, steps) if ``scored``, and the last states.
+
+        States and ``following`` are as in ``Link``.
+        """
+        columns, log_probs, of_rows = [], [], (cross_keys_values, utterances)
+        for _ in range(steps):
             if following is not None and following.dim() == 1:
                 hidden = self.of_tokens[following]
                 hidden.addmm_(self.state_norm(states), self.of_state)
@@ -137,10 +154,30 @@ class GraphAttendingHeads(PackedAttendingHeads):
             elif following is not None:
                 states = self.advance(states, following, *of_rows)
             scores = self.projection(self.output(states))
-            best, column = scores.log_softmax(dim=-1, dtype=torch.float32).max(dim=-1)
-            columns.append(column)
+            if scored:
+                scores = scores.log_softmax(dim=-1, dtype=torch.float32)
+            best, following = scores.max(dim=-1)
+            columns.append(following)
             log_probs.append(best)
-        drafted = torch.stack(columns, dim=1)
-        tokens = drafted if self.vocabulary is None else self.vocabulary[drafted]
-        table = torch.stack([tokens.double(), torch.stack(log_probs, dim=1).double()])
-        return table, states, columns[-1]
+        log_probs = torch.stack(log_probs, dim=1) if scored else None
+        return torch.stack(columns, dim=1), log_probs, states
+
+    def draft_tokens(
+        self,
+        states: torch.Tensor,
+        embedded: torch.Tensor,
+        cross_keys_values: PackedCrossKeysValues,
+        steps: int,
+        min_log_prob: float,
+    ) -> torch.Tensor:
+        """Return the chain (U, steps) after tokens with embeddings (U, D), on the device."""
+        of_rows = cross_keys_values, range(len(states))
+        scored = min_log_prob > -math.inf
+        columns, log_probs, _ = self.draft(states, embedded, *of_rows, steps, scored)
+        tokens = self._tokens(columns)
+        if not scored:
+            return tokens
+        return tokens.masked_fill(log_probs.double().cumsum(dim=1) < min_log_prob, MISSING)
+
+    def _tokens(self, columns: torch.Tensor) -> torch.Tensor:
+        return columns if self.vocabulary is None else self.vocabulary[columns]

@@ -11,10 +11,17 @@ from functools import partial
 
 import torch
 
+from espnet_medusa.decoding.draft.head_proposers import AttendingHeadsProposer
 from espnet_medusa.decoding.runtime.chain_graph import GraphAttendingHeads
 from espnet_medusa.decoding.runtime.cross_attention import WhisperRuntime
+from espnet_medusa.decoding.runtime.device_loop import DeviceLoop
 from espnet_medusa.decoding.runtime.graph import GraphMemory
-from espnet_medusa.decoding.runtime.graph_storage import CapturedCall, Storage, padded_inputs
+from espnet_medusa.decoding.runtime.graph_storage import (
+    NODE_BUCKETS,
+    CapturedCall,
+    Storage,
+    padded_inputs,
+)
 from espnet_medusa.decoding.runtime.layer import NewNodes, Packing
 from espnet_medusa.decoding.runtime.precision import Precision
 from espnet_medusa.decoding.tree.token_tree import TokenTree, upload
@@ -87,6 +94,18 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
         embed = partial(self.embed_tokens, tokens)
         return GraphAttendingHeads(self.heads, precision, projection, embed, vocabulary)
 
+    def draft_depths(self, most) -> list[int]:
+        depths = (size - 1 for size in NODE_BUCKETS)  # others would be padded to these
+        return [*(depth for depth in depths if depth < most), most]
+
+    def chain_loop(self, proposer) -> DeviceLoop | None:
+        heads = None
+        if proposer is not None:
+            heads = proposer.heads if type(proposer) is AttendingHeadsProposer else None
+            if not isinstance(heads, GraphAttendingHeads):
+                return None
+        return DeviceLoop(self, heads)
+
     def extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
         with self.graph_memory.lock:
             return self._extend(state, tokens, parents)
@@ -94,7 +113,7 @@ class CudaGraphWhisperRuntime(WhisperRuntime):
     def _extend(self, state: CudaGraphState, tokens, parents) -> NodeOutputs:
         first, sizes = self._grow(state, tokens, parents)
         call, cache = state.storage.call(first, max(sizes)), state.cache
-        call.write(*padded_inputs(state.trees, first, tokens, call.visible.shape))
+        call.write(*padded_inputs(state.trees, first, tokens, call.visible.shape, cache.capacity))
         cache.places, cache.attended = call.places, call.visible.size(3)
         outputs = call.replayed.run(lambda: self._compute_static(call, state))
         cache.commit(max(sizes))

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,11 +33,14 @@ class GraphMemory:
 class Replayed:
     """A computation whose inputs have fixed addresses; its first run captures a CUDA graph.
 
-    Without CUDA each run computes anew; tests use this on machines without a GPU.
+    Without CUDA each run computes anew; tests use this on machines without a GPU. The computation
+    may change ``state``, tensors with fixed addresses.
     """
 
-    def __init__(self, memory: GraphMemory, device: torch.device):
-        self.memory, self.device = memory, device
+    def __init__(
+        self, memory: GraphMemory, device: torch.device, state: Sequence[torch.Tensor] = ()
+    ):
+        self.memory, self.device, self.state = memory, device, state
         self.graph: torch.cuda.CUDAGraph | None = None
         self.outputs: Any = None  # of the last run
 
@@ -61,8 +64,11 @@ class Replayed:
         with torch.cuda.device(self.device):
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
+                before = [part.clone() for part in self.state]
                 for _ in range(WARM_UP_CALLS):
                     compute()
+                    for part, value in zip(self.state, before, strict=True):
+                        part.copy_(value)
             torch.cuda.current_stream().wait_stream(stream)
             # Other threads may allocate memory during the capture.
             how = {"pool": self.memory.pool(), "capture_error_mode": "thread_local"}

@@ -3,6 +3,7 @@
 import math
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +25,12 @@ INTEGER_BYTES = 8
 class StaticNodeCache(NodeCache):
     """A cache that writes to the slots in ``places`` and reads a fixed number of slots."""
 
-    places: torch.Tensor  # (T,) slots of the new nodes
+    places: torch.Tensor  # (U T,) slots of the new nodes among all slots (U capacity)
     attended: int  # number of slots that are read, including the new ones
 
     def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
         slots = self.slots[layer]
-        slots.index_copy_(1, self.places, keys_values)
+        slots.flatten(0, 1).index_copy_(0, self.places, keys_values.flatten(0, 1))
         return slots[:, : self.attended]
 
     def select(self, utterances: Sequence[int]) -> None:
@@ -45,14 +46,14 @@ class CapturedCall:
     Attributes:
         numbers: (2, U T) token ids and positions.
         rows: (U T,) rows of the outputs that are nodes, then padding.
-        places: (T,) slots.
+        places: (U T,) slots, as in ``StaticNodeCache``.
         visible: (U, 1, T, N) bool, which nodes each new node attends to.
     """
 
     def __init__(self, shape: tuple[int, int, int, int], replayed: Replayed):
         utterances, _, width, _ = shape
         self.replayed = replayed
-        sizes = [2 * utterances * width, utterances * width, width]
+        sizes = [count * utterances * width for count in (2, 1, 1)]
         num_bytes = [*(INTEGER_BYTES * size for size in sizes), math.prod(shape)]
         self.block = torch.empty(sum(num_bytes), dtype=torch.uint8, device=replayed.device)
         *numbers, visible = self.block.split(num_bytes)
@@ -81,6 +82,7 @@ class Storage:
         cross_keys_values: The last layer's and a mask, for such heads. They are copies, because
             ``CudaGraphWhisperRuntime.select`` moves rows.
         calls: By bucket of new nodes and of attended slots.
+        loops: ``LoopGraphs`` by heads and rules.
         user: The state of the search.
     """
 
@@ -109,6 +111,7 @@ class Storage:
             self.cross_keys_values = PackedCrossKeysValues(*copies, utterances, chains)
         self.layers, self.graph_memory = layers, graph_memory
         self.calls: dict[tuple[int, int], CapturedCall] = {}
+        self.loops: dict[tuple, Any] = {}
         self.user: weakref.ref | None = None
 
     def load(
@@ -130,12 +133,18 @@ class Storage:
         self.cache.num_nodes = 0
         self.cache.slots.zero_()  # masked slots count, too, if they hold NaN
 
+    def reserve(self, num_new: int) -> None:
+        """Grow the cache for so many new nodes; growth moves it, so that graphs become invalid."""
+        capacity = self.cache.capacity
+        self.cache.reserve(num_new)
+        if self.cache.capacity > capacity:
+            self.calls.clear()
+            self.loops.clear()
+
     def call(self, first: int, count: int) -> CapturedCall:
         """Return the call for up to ``count`` new nodes per utterance, from slot ``first`` on."""
         cache, width = self.cache, bucket(count)
-        if first + width > cache.capacity:
-            cache.reserve(width)
-            self.calls.clear()  # growth moved the cache
+        self.reserve(width)
         slots = min(slot_bucket(first + width), cache.capacity)
         if (width, slots) not in self.calls:
             replayed = Replayed(self.graph_memory, cache.slots.device)
@@ -156,11 +165,16 @@ class Storage:
 
 
 def padded_inputs(
-    trees: Sequence[TokenTree], first: int, tokens: Sequence[Sequence[int]], shape: Sequence[int]
+    trees: Sequence[TokenTree],
+    first: int,
+    tokens: Sequence[Sequence[int]],
+    shape: Sequence[int],
+    capacity: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the inputs of ``CapturedCall.write`` for new nodes, which start at slot ``first``.
 
     ``shape`` is that of ``visible``. It may have room for padding, which attends only to itself.
+    ``capacity`` is the cache's.
     """
     num_utterances, _, width, _ = shape
     numbers = np.zeros((2, num_utterances, width), dtype=np.int64)
@@ -174,7 +188,8 @@ def padded_inputs(
     rows = np.zeros(num_utterances * width, dtype=np.int64)
     nodes = [row * width + place for row, new in enumerate(tokens) for place in range(len(new))]
     rows[: len(nodes)] = nodes
-    return numbers, rows, first + np.arange(width), visible
+    places = first + np.arange(width) + capacity * np.arange(num_utterances)[:, None]
+    return numbers, rows, places, visible
 
 
 def bucket(num_nodes: int) -> int:

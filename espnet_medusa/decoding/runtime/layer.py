@@ -43,13 +43,13 @@ class Packing:
         rows = padded.flatten(0, 1)
         return rows if self.places is None else rows.index_select(0, self.places)
 
-    def unpack(self, packed: torch.Tensor) -> torch.Tensor:
-        """Pad with zeros: (R, D) to (U, T, D)."""
+    def unpack(self, packed: torch.Tensor, *shape: int) -> torch.Tensor:
+        """Pad with zeros: (R, D) to (U, T, D), with D divided into ``shape``."""
         if self.places is not None:
             utterances, width = self.shape
             padded = packed.new_zeros(utterances * width, packed.size(-1))
             packed = padded.index_copy_(0, self.places, packed)
-        return packed.view(*self.shape, -1)
+        return packed.view(*self.shape, *shape)
 
 
 class NewNodes(NamedTuple):
@@ -131,10 +131,9 @@ class PackedLayer:
         ``index`` is the layer's index in ``state.cache`` and ``state.encoder_keys_values``.
         """
         packing = nodes.packing
-        width = packing.shape[1]
         inputs = self._pre_norm(self.self_norm, hidden)
-        joined = packing.unpack(self.queries_keys_values(inputs))
-        joined = joined.view(-1, width, 3, self.num_heads, self.head_size)
+        joined = self.queries_keys_values(inputs)
+        joined = packing.unpack(joined, 3, self.num_heads, self.head_size)
         keys_values = state.cache.write(index, joined[:, :, 1:])
         attended = packing.pack(attend(joined[:, :, 0], keys_values, nodes.mask))
         hidden = self.self_output(self._concatenate(inputs, attended), hidden)
@@ -178,7 +177,7 @@ def attend_encoder_out(
 
     ``encoder_out`` has keys and values (U, S, 2, heads, size); ``mask`` (U, 1, 1, S) is additive.
     """
-    queries = packing.unpack(queries).unflatten(-1, encoder_out.shape[-2:])
+    queries = packing.unpack(queries, *encoder_out.shape[-2:])
     return packing.pack(attend(queries, encoder_out, mask))
 
 

@@ -23,15 +23,21 @@ TYPICAL_ROWS = 16  # number of rows for which oneDNN chooses the layout
 
 
 class PlainLinear:
-    """``activation(x W^T + b) [+ residual]`` with torch's kernels; weight (M, D), bias (M,)."""
+    """``activation(x W^T + b) [+ residual]`` with torch's kernels; weight (M, D), bias (M,).
+
+    The same as ``torch.nn.functional.linear``, with fewer operations on the host.
+    """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: str | None):
-        self.weight, self.bias = weight.contiguous(), bias
+        self.columns, self.bias = weight.contiguous().t(), bias
         self.activation = ACTIVATIONS.get(activation)
 
     def __call__(self, hidden: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """Map (R, D) to (R, M); add ``residual`` (R, M) after the activation."""
-        product = torch.nn.functional.linear(hidden, self.weight, self.bias)
+        if self.bias is None:
+            product = hidden.mm(self.columns)
+        else:
+            product = torch.addmm(self.bias, hidden, self.columns)
         if self.activation is not None:
             product = self.activation(product)
         return product if residual is None else product.add_(residual)

@@ -129,7 +129,7 @@ class PackedLlamaLayer:
         heads = self.queries_keys_values(self.norm(hidden)).unflatten(-1, (-1, self.head_size))
         queries_keys, values = heads.tensor_split([-self.num_groups], dim=1)
         rotated = torch.cat([rotate(queries_keys, *rotation), values], dim=1)
-        padded = packing.unpack(rotated.flatten(1)).unflatten(-1, (-1, self.head_size))
+        padded = packing.unpack(rotated.flatten(1), -1, self.head_size)
         queries, keys_values = padded.split([self.num_heads, 2 * self.num_groups], dim=2)
         keys_values = cache.write(index, keys_values.unflatten(2, (2, self.num_groups)))
         hidden = self.output(packing.pack(attend(queries, keys_values, nodes.mask)), hidden)

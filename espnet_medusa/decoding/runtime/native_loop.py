@@ -74,8 +74,7 @@ class NativeLoop:
         blocked = None if rules.blocked is None else rules.blocked.contiguous()
         limits = LoopRulesArguments(
             *(address(blocked), 0 if blocked is None else len(blocked)),
-            *(rules.eos, rules.renormalize, rules.times.start, rules.times.stop),
-            -1 if rules.latest_first is None else rules.latest_first,
+            *(rules.eos, rules.renormalize, *_limits_of_times(rules.timestamps)),
         )
         memory = [_RowMemory(row, rules.depth, size) for row in rows]
         arguments = (LoopRowArguments * len(rows))(*(one.arguments for one in memory))
@@ -123,6 +122,14 @@ class _PlanMemory:
         calls = self.arguments.calls
         columns = *self.counts[:, :calls].tolist(), self.seconds[:calls].tolist()
         self.plan.calls += zip(*columns, strict=True)
+
+
+def _limits_of_times(rules) -> tuple[int, int, int]:
+    """Return the first timestamp, the end of all, and the largest first one or -1."""
+    if rules is None:
+        return 0, 0, -1
+    latest = -1 if rules.latest_first is None else rules.latest_first
+    return rules.first, rules.last + 1, latest
 
 
 class _RowMemory:

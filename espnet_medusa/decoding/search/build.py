@@ -106,7 +106,7 @@ def draft_shape(
     elif depth > 0 and options.chosen_lookahead == AUTO:
         parts = decoder.description, drafters.describe(proposer), options.search, *scorers
         shape = f"{width} wide, at most {depth} deep, {budget} nodes"
-        lookahead = AutoDepth(first, depth, ", ".join([*parts, shape]))
+        lookahead = AutoDepth(first, decoder.draft_depths(depth), ", ".join([*parts, shape]))
     return DraftShape(
         depth=depth,
         width=width,

@@ -25,7 +25,7 @@ def decode_chains(
     if rules is None or any(state.trace is not None for state in states):
         return False
     limited = any(state.scorers.min_length for state in states)
-    if limited and (rules.times or rules.renormalize):
+    if limited and (rules.timestamps is not None or rules.renormalize):
         return False
     loop = decoder.chain_loop(None if planner.steps is None else planner.proposer)
     if loop is None:
@@ -39,7 +39,7 @@ def decode_chains(
         counts.decoder_seconds += row.seconds
         counts.draft_seconds += row.draft_seconds
         if state.probed is not None:
-            probabilities = decoder.logits(row.hidden[None])[0].softmax(dim=-1)
+            probabilities = decoder.logits(row.hidden[None])[0].float().softmax(dim=-1)
             state.probed.probability = float(probabilities[state.probed.token])
     return True
 
@@ -59,8 +59,7 @@ def chain_rules(
     return ChainRules(
         eos=constraints.eos,
         blocked=constraints.blocked,
-        times=range(0) if times is None else range(times.first, times.last + 1),
-        latest_first=None if times is None else times.latest_first,
+        timestamps=times,
         renormalize=constraints.renormalize and not constraints.is_empty,
         depth=0 if without_drafts else shape.depth,
         min_log_prob=shape.min_log_prob,

@@ -19,8 +19,7 @@ class ChainRules:
     # (M, V) bool, tokens that are forbidden after 0, 1, ... tokens; the last row after all later
     # ones. None: no token is forbidden.
     blocked: torch.Tensor | None
-    times: range  # ids of timestamps for the timestamp rules; empty: there are no such rules
-    latest_first: int | None  # largest id of the first timestamp; None: no limit
+    timestamps: Any  # ``TimestampRules`` for the whole vocabulary; None: there are no such rules
     renormalize: bool  # whether log-probabilities are normalized over allowed tokens
     depth: int  # most tokens of a draft; 0: no drafts
     min_log_prob: float  # drafts end before their log-probability (the drafter's) is lower
@@ -33,8 +32,8 @@ class ChainRow:
     prompt: Sequence[int]
     max_length: int  # tokens after the prompt; with the end symbol one more
     min_length: int  # tokens before an end symbol
-    # Takes new tokens and their log-probabilities, in order, and returns whether the text goes on;
-    # at the end of the text and, if ``asks``, every ``GIVE_UP_STEPS`` tokens.
+    # Takes new tokens and their log-probabilities, in order, and returns whether the text goes on.
+    # It must be called at the end of the text and, if ``asks``, every ``GIVE_UP_STEPS`` tokens.
     write: Callable[[Sequence[int], Sequence[float]], bool]
     asks: bool = False
     probed: int | None = None  # index of a prompt token whose hidden state is requested

@@ -21,11 +21,14 @@ class DepthPlan:
         """The greatest depth."""
         return max(*self.depths, self.trial if self.trial_calls else 0)
 
+    def depth(self, running: int, call: int) -> int:
+        """Return the depth of the drafts for a call; 0 is the first one."""
+        return self.trial if 1 <= call <= self.trial_calls else self.depths[running - 1]
+
     def begin_call(self, running: int) -> int:
         """End the last call; return the depth of the drafts for the next one."""
         self.end_call()
-        tried = 1 <= self.begun <= self.trial_calls
-        depth = self.trial if tried else self.depths[running - 1]
+        depth = self.depth(running, self.begun)
         self.begun += 1
         self._last = running, depth, time.perf_counter()
         return depth

@@ -110,6 +110,10 @@ class TreeDecoder(ABC):
         """
         return None
 
+    def draft_depths(self, most: int) -> Sequence[int]:
+        """Return the depths of drafts, from 0 to ``most``, among which the fastest is chosen."""
+        return range(most + 1)
+
     @property
     def description(self) -> str:
         """What the seconds of a decoder call depend on: machine, model and precision."""

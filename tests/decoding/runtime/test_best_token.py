@@ -158,8 +158,8 @@ SUPPRESSED = {"suppress_tokens": [0, 2, 7], "begin_suppress_tokens": [1, EOS]}
     ("greedy", {"exponential_decay_length_penalty": [3, 1.5], "suppress_tokens": [5]}),
     ("greedy", {"forced_prefix": [8, 2]}),
     ("greedy", SUPPRESSED | {"acceptance": "typical"}),
-    ("beam", SUPPRESSED),
-    ("beam", {}),
+    ("beam", SUPPRESSED | {"draft_depth": 3}),
+    ("beam", {"draft_depth": 3}),
     ids=str,
 )
 def test_searches_are_the_same_with_kernels_and_torch(search, options, kind):

@@ -55,7 +55,7 @@ class MockRuntime:
 )  # fmt: skip
 def test_the_depth_is_the_best_within_5_percent(chance, node, first, utterances):
     runtime = MockRuntime(f"{chance} {node} {first}", node=node, chance=chance, noise=0.05)
-    chosen = AutoDepth(first, MOST)
+    chosen = AutoDepth(first, range(MOST + 1))
     for _ in range(100):
         plan = runtime.search(chosen, utterances)
     best = max(runtime.rate(utterances, depth) for depth in range(MOST + 1))
@@ -63,7 +63,7 @@ def test_the_depth_is_the_best_within_5_percent(chance, node, first, utterances)
 
 
 def test_it_changes_with_the_number_of_running_utterances():
-    runtime, chosen = MockRuntime(1, free=16, node=0.3, step=0.02), AutoDepth(4, MOST)
+    runtime, chosen = MockRuntime(1, free=16, node=0.3, step=0.02), AutoDepth(4, range(MOST + 1))
     for _ in range(30):
         for utterances in (1, 4, 16):
             plan = runtime.search(chosen, utterances)
@@ -75,7 +75,7 @@ def test_it_changes_with_the_number_of_running_utterances():
 def test_it_does_not_oscillate(seed):
     """Depths are nearly equal, and calls take up to twice as long."""
     runtime = MockRuntime(seed, node=0.11, chance=0.6, noise=1.0)
-    chosen, depths = AutoDepth(4, MOST), []
+    chosen, depths = AutoDepth(4, range(MOST + 1)), []
     for _ in range(400):
         plan = runtime.search(chosen, 2)
         depths.append(plan.depths[-1])
@@ -85,7 +85,7 @@ def test_it_does_not_oscillate(seed):
 
 
 def test_trials_are_rare_and_short():
-    runtime, chosen = MockRuntime(0), AutoDepth(4, MOST)
+    runtime, chosen = MockRuntime(0), AutoDepth(4, range(MOST + 1))
     plans = [runtime.search(chosen, 1) for _ in range(300)]
     assert plans[0].trial_calls == 0, "the first search"
     assert [plan.trial_calls for plan in plans[1:6]] == [auto_depth.TRIAL_CALLS] * auto_depth.ENOUGH
@@ -95,7 +95,7 @@ def test_trials_are_rare_and_short():
 
 
 def test_a_load_of_the_machine_changes_nothing():
-    runtime, chosen = MockRuntime(0, chance=0.9), AutoDepth(MOST, MOST)
+    runtime, chosen = MockRuntime(0, chance=0.9), AutoDepth(MOST, range(MOST + 1))
     for _ in range(20):
         depth = runtime.search(chosen, 1).depths[0]
     for runtime.load in [10.0] * 20 + [0.1] * 100:
@@ -103,7 +103,7 @@ def test_a_load_of_the_machine_changes_nothing():
 
 
 def test_it_follows_acceptance():
-    runtime, chosen = MockRuntime(0, chance=0.9), AutoDepth(MOST, MOST)
+    runtime, chosen = MockRuntime(0, chance=0.9), AutoDepth(MOST, range(MOST + 1))
     for _ in range(20):
         runtime.search(chosen, 1)
     runtime.chance = 0.05  # another language
@@ -128,14 +128,14 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_the_next_job_begins_with_what_was_measured(cache):
-    runtime, chosen = MockRuntime(0, chance=0.1), AutoDepth(MOST, MOST, "a machine")
+    runtime, chosen = MockRuntime(0, chance=0.1), AutoDepth(MOST, range(MOST + 1), "a machine")
     for _ in range(64):
         runtime.search(chosen, 1)
     assert chosen.plan(1).depths == [0]
-    again = AutoDepth(MOST, MOST, "a machine")
+    again = AutoDepth(MOST, range(MOST + 1), "a machine")
     assert again.plan(1).depths == [0] and again.plan(1).trial_calls == 0
     assert again.tokens() == pytest.approx(chosen.tokens())
-    assert AutoDepth(MOST, MOST, "another").plan(1).depths == [MOST]
+    assert AutoDepth(MOST, range(MOST + 1), "another").plan(1).depths == [MOST]
     assert len([*cache.iterdir()]) == 1
 
 
@@ -144,14 +144,22 @@ def test_the_next_job_begins_with_what_was_measured(cache):
     (lambda found: found | {"chosen": {"x": 1}},),
 )  # fmt: skip
 def test_an_unusable_file_is_ignored(content, cache):
-    runtime, chosen = MockRuntime(0), AutoDepth(4, MOST, "a machine")
+    runtime, chosen = MockRuntime(0), AutoDepth(4, range(MOST + 1), "a machine")
     for _ in range(4):
         runtime.search(chosen, 1)
     (path,) = cache.iterdir()
     if callable(content):
         content = json.dumps(content(json.loads(path.read_text())))
     path.write_text(content)
-    assert AutoDepth(4, MOST, "a machine").plan(1).depths == [4]
+    assert AutoDepth(4, range(MOST + 1), "a machine").plan(1).depths == [4]
+
+
+def test_only_possible_depths_are_chosen():
+    runtime, chosen = MockRuntime(0, chance=0.8, node=0.15), AutoDepth(6, [0, 3, 7])
+    depths = {depth for _ in range(100) for depth in runtime.search(chosen, 1).depths}
+    assert chosen.first == 3 and depths <= {0, 3, 7}
+    without = AutoDepth(0, [0, 3, 7])
+    assert {runtime.search(without, 1).trial for _ in range(9)} <= {0, 3, 7}
 
 
 def test_sizes():

@@ -52,7 +52,12 @@ def test_an_utterance_starts_with_the_rates_of_earlier_ones():
 
 
 def lookaheads():
-    return [ByAcceptance(1, 7, 3), ByAcceptance(0, 9, 9), AutoDepth(3, 8), AutoDepth(0, 5)]
+    return [
+        ByAcceptance(1, 7, 3),
+        ByAcceptance(0, 9, 9),
+        AutoDepth(3, range(9)),
+        AutoDepth(0, range(6)),
+    ]
 
 
 @combinations(kind=["near", "other"], number=range(4))

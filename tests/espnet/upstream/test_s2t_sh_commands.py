@@ -50,7 +50,7 @@ def test_heads_of_the_page_are_trained_and_draft(tmp_path):
     (tmp_path / "heads.yaml").write_text(yaml.safe_dump(config))
     words = TRAINING + DATA.format("train") + DATA.format("valid")
     run(tmp_path, *PYTHON, *words.split(), status=0)
-    (tmp_path / "decode.yaml").write_text("beam_size: 3\nctc_weight: 0.3\nmaxlenratio: -9\n")
+    (tmp_path / "decode.yaml").write_text("beam_size: 3\nctc_weight: 0.3\nmaxlenratio: -9\ndraft_depth: 3\n")
     run(tmp_path, *PYTHON, *INFERENCE.split(), "ours", status=0)
     run(tmp_path, *PYTHON, "--no-redirect", *INFERENCE.split(), "espnet", status=0)
     rows = read_statistics(tmp_path / "ours" / "statistics.json").values()

@@ -25,8 +25,8 @@ from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
-TRIAL_CALLS = 3  # calls of a search that try another depth
-ENOUGH, LATEST = 5, 9  # trials after which a cost is known, and latest ones that count
+TRIAL_CALLS = 4  # calls of a search that try another depth
+ENOUGH, LATEST = 3, 9  # trials after which a cost is known, and latest ones that count
 TRIAL_PERIOD = 32  # searches between two trials of a known cost
 MARGIN = 1.03  # another depth replaces the chosen one if it is so many times as fast
 HALF_LIFE = 200.0  # drafts after which earlier ones count half
@@ -42,12 +42,14 @@ class AutoDepth:
 
     Args:
         first: Depth until other depths are measured.
-        most: Greatest depth.
+        depths: Possible depths, ascending from 0.
         key: Names machine, model and search in the cache; None: nothing is cached.
     """
 
-    def __init__(self, first: int, most: int, key: str | None = None):
-        self.first, self.most, self.key = first, most, key
+    def __init__(self, first: int, depths: Sequence[int], key: str | None = None):
+        self.depths, self.key = depths, key
+        self.first = max(depth for depth in depths if depth <= first)
+        self.most = most = depths[-1]
         # Measured costs by size (see ``size_of``) and depth.
         self.costs: dict[int, dict[int, deque[float]]] = defaultdict(
             lambda: defaultdict(lambda: deque(maxlen=LATEST))
@@ -152,7 +154,7 @@ class AutoDepth:
         if rates is None:
             return None
         now = self.chosen.get(size, self.first)
-        best = max(range(self.most + 1), key=rates.__getitem__)
+        best = max(self.depths, key=rates.__getitem__)
         return best if rates[best] > MARGIN * rates[now] else now
 
     def _depth(self, size: int) -> int:
@@ -164,8 +166,8 @@ class AutoDepth:
         """Return a depth above 0 to measure where the chosen depth is 0."""
         rates = self._rates(size)
         if rates is None:
-            return self.first or min(FIRST_TRIED, self.most)
-        return max(range(1, self.most + 1), key=rates.__getitem__)
+            return self.first or min(self.depths[1:], key=lambda depth: abs(depth - FIRST_TRIED))
+        return max(self.depths[1:], key=rates.__getitem__)
 
     def _read(self) -> None:
         """Read what an earlier job measured; a file that is not usable is ignored."""
