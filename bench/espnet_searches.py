@@ -37,7 +37,11 @@ from espnet_medusa.recipes.report.markdown import markdown_table
 
 RESULTS = Path(__file__).resolve().parent / "results"
 ESPNET, PLAIN, CTC, HEADS = "ESPnet", "ours", "ours, CTC drafts", "ours, heads"
-DRAFTS = {PLAIN: {"draft_depth": 0}, CTC: {"drafter": "ctc"}, HEADS: {"drafter": "heads"}}
+DRAFTS = {
+    PLAIN: {"draft_depth": 0},
+    CTC: {"drafter": "ctc", "lookahead": "fixed"},
+    HEADS: {"drafter": "heads", "lookahead": "fixed"},
+}
 
 Decode = Callable[[Sequence[np.ndarray]], list[list[list[int]]]]  # samples to n-best tokens
 

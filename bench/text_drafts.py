@@ -37,7 +37,11 @@ def open_searches(whisper: str, beam_size: int) -> dict[str, Speech2Text]:
     if beam_size > 1:
         search = {"beam_size": beam_size, "patience": 1.0, "draft_width": None}
     options = INT8 | search | {"nbest": 1}
-    drafters = {BASELINE: {"draft_depth": 0}, HEADS: {}, "text": {"drafter": "text"}}
+    drafters = {
+        BASELINE: {"draft_depth": 0},
+        HEADS: {"lookahead": "fixed"},
+        "text": {"drafter": "text"},
+    }
     return {
         name: Speech2Text.from_pretrained(whisper, **options, **drafter)
         for name, drafter in drafters.items()

@@ -33,7 +33,7 @@ from espnet_medusa.decoding.search.build import SearchModel, build_beam, build_g
 from espnet_medusa.decoding.search.drafters import DraftSources
 from espnet_medusa.decoding.search.greedy import GreedyState
 from espnet_medusa.decoding.search.search import Search
-from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
+from espnet_medusa.decoding.search.search_options import FIXED, LengthLimits, SearchOptions
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import LongRecording
 from espnet_medusa.inference.speech2text import Speech2Text
@@ -88,7 +88,7 @@ class MemoryOurs(MemoryDecoder):
             return self.searches[key]
         greedy, drafter = way.beam_size == 1, way.drafts or None
         kind, depth = "greedy" if greedy else "beam", 0 if way.drafts == BASELINE else None
-        options = SearchOptions(search=kind, drafter=drafter, draft_depth=depth)
+        options = SearchOptions(search=kind, drafter=drafter, draft_depth=depth, lookahead=FIXED)
         sources = DraftSources(
             ctc=self.ctc.log_softmax if drafter in (CTC, CTC_HEADS) else None,
             blank=self.subject.ctc_blank or 0,
@@ -169,7 +169,11 @@ class Ours(Transcriber):
             return default_options(long_form=False) | {"language": self.subject.language}
         beam = {"beam_size": way.beam_size, "patience": 1.0}
         search = {"search": "greedy"} if way.beam_size == 1 else beam
-        drafts = {"draft_depth": 0} if way.drafts == BASELINE else {"drafter": way.drafts}
+        drafts = (
+            {"draft_depth": 0}
+            if way.drafts == BASELINE
+            else {"drafter": way.drafts, "lookahead": FIXED}
+        )
         if way.drafts == MODEL:
             drafts["draft_model"] = self.subject.draft_model
         if way.drafts == HEADS and way.beam_size > 1:

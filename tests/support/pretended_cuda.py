@@ -205,7 +205,7 @@ def pretended_cuda() -> Iterator[PretendedCuda]:
             "_lazy_init": lambda: None, "Stream": lambda *_: stream,
             "current_stream": lambda *_: stream, "stream": lambda *_: nullcontext(),
             "device": lambda *_: nullcontext(), "synchronize": lambda *_: None,
-            "CUDAGraph": Graph, "graph": gpu.capture,
+            "CUDAGraph": Graph, "graph": gpu.capture, "get_device_name": lambda *_: "mock GPU",
         }.items():  # fmt: skip
             patch.setattr(torch.cuda, name, own)
         # A module's weights cannot become PretendedTensor in place.

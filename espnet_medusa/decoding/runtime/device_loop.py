@@ -35,6 +35,7 @@ class DeviceLoop:
         ``draft_seconds`` remain 0, because drafting is a part of the iterations.
         """
         started, texts = time.perf_counter(), [LoopText(row, rules.eos) for row in rows]
+        order = range(len(texts))
         longest = max(len(row.prompt) + row.max_length for row in rows)
         state.storage.reserve(longest + rules.depth)
         reads, graphs = 0, None
@@ -45,11 +46,14 @@ class DeviceLoop:
                 call = 1 + (reads - 1) * CALLS_PER_READ
                 rules = replace(rules, depth=plan.depth(len(running), call))
             with self.runtime.graph_memory.lock:
-                last, graphs = graphs, self._graphs(state, rules, rows)
+                last, graphs = graphs, self._graphs(state, rules, rows, len(texts))
                 if last is None:
                     self._begin(state, graphs, rules, rows)
                 elif graphs is not last:
-                    graphs.continue_after(last)
+                    moved = [(row, place) for place, row in enumerate(order) if place != row]
+                    if moved:
+                        state.storage.move(*zip(*moved, strict=True))
+                    graphs.continue_after(last, order)
                 for call in range(0 if reads else 1, most):
                     graphs.iterate(state, longest + call * (1 + rules.depth))
                 log = graphs.read(most)
@@ -62,6 +66,8 @@ class DeviceLoop:
             if plan is not None and reads:
                 plan.calls += [(len(running), rules.depth, (now - started) / most)] * most
             started, reads = now, reads + 1
+            order = rows_that_stay([text.running for text in texts])
+            texts = [texts[row] for row in order]
 
     def _begin(
         self, state: TreeState, graphs: LoopGraphs, rules: ChainRules, rows: Sequence[ChainRow]
@@ -77,20 +83,35 @@ class DeviceLoop:
         last = upload([end - 1 for end in starts[1:]], outputs.hidden.device)
         graphs.begin(state, rules, rows, outputs.hidden[last])
 
-    def _graphs(self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow]) -> LoopGraphs:
-        """Return the storage's graphs for such rules."""
+    def _graphs(
+        self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow], count: int
+    ) -> LoopGraphs:
+        """Return the storage's graphs of so many utterances for such rules."""
         blocked, times = rules.blocked, rules.timestamps
         heads = self.heads if rules.depth else None
         limited = any(row.min_length for row in rows)
         key = (
-            *(heads, rules.eos, rules.depth, rules.min_log_prob, rules.renormalize, limited),
+            *(count, heads, rules.eos, rules.depth, rules.min_log_prob, rules.renormalize, limited),
             None if blocked is None else blocked.shape,
             None if times is None else (times.first, times.last, times.latest_first),
         )
         loops = state.storage.loops
         if key not in loops:
-            loops[key] = LoopGraphs(self.runtime, state.storage, heads, rules, limited)
+            loops[key] = LoopGraphs(self.runtime, state.storage, heads, rules, limited, count)
         return loops[key]
+
+
+def rows_that_stay(running: Sequence[bool]) -> list[int]:
+    """Return the row that each remaining row continues: all rows, or all running ones and fewer.
+
+    Only when half of the rows have ended, the others move to the first half, because each number of
+    rows has graphs of its own.
+    """
+    count = len(running)
+    while count > 1 and 2 * sum(running) <= count:
+        count = (count + 1) // 2
+    later = [row for row in range(count, len(running)) if running[row]]
+    return [row if running[row] or not later else later.pop() for row in range(count)]
 
 
 class LoopText:

@@ -25,13 +25,14 @@ INTEGER_BYTES = 8
 class StaticNodeCache(NodeCache):
     """A cache that writes to the slots in ``places`` and reads a fixed number of slots."""
 
-    places: torch.Tensor  # (U T,) slots of the new nodes among all slots (U capacity)
+    # (U T,) slots of the new nodes among all slots (U capacity); U may be fewer than all rows.
+    places: torch.Tensor
     attended: int  # number of slots that are read, including the new ones
 
     def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
         slots = self.slots[layer]
         slots.flatten(0, 1).index_copy_(0, self.places, keys_values.flatten(0, 1))
-        return slots[:, : self.attended]
+        return slots[: len(keys_values), : self.attended]
 
     def select(self, utterances: Sequence[int]) -> None:
         self.slots[:, : len(utterances)] = self.slots[:, upload(utterances, self.slots.device)]
@@ -132,6 +133,15 @@ class Storage:
             self.cross_keys_values.mask.copy_(self.encoder_out_mask)
         self.cache.num_nodes = 0
         self.cache.slots.zero_()  # masked slots count, too, if they hold NaN
+
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy rows of utterances to other rows."""
+        rows = upload([sources, targets], self.cache.slots.device)
+        parts = [*self.encoder_keys_values, self.encoder_out_mask]
+        if self.cross_keys_values is not None:
+            parts += [self.cross_keys_values.keys_values, self.cross_keys_values.mask]
+        for part in (*parts, *self.cache.slots.unbind()):
+            part[rows[1]] = part[rows[0]]
 
     def reserve(self, num_new: int) -> None:
         """Grow the cache for so many new nodes; growth moves it, so that graphs become invalid."""

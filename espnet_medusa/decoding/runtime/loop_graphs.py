@@ -18,7 +18,7 @@ from espnet_medusa.decoding.tree.best_tokens import Restriction
 from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
 from espnet_medusa.decoding.tree.prefix import Prefix
 from espnet_medusa.decoding.tree.proposer import MISSING
-from espnet_medusa.decoding.tree.token_tree import staged
+from espnet_medusa.decoding.tree.token_tree import staged, upload
 from espnet_medusa.decoding.tree.tree_decoder import TreeState
 
 CALLS_PER_READ = 4  # decoder calls between two reads of the host
@@ -26,6 +26,8 @@ CALLS_PER_READ = 4  # decoder calls between two reads of the host
 
 class LoopGraphs:
     """Tensors with fixed addresses for U utterances, and the graphs that change them.
+
+    They use the first U rows of the storage.
 
     A call evaluates T = depth + 1 nodes of each utterance: its last token and a draft. Rejected
     nodes have the utterance's last slots, so that the next nodes overwrite them. Only the host
@@ -49,12 +51,13 @@ class LoopGraphs:
         heads: GraphAttendingHeads | None,
         rules: ChainRules,
         limited: bool,
+        count: int,
     ):
         self.runtime, self.heads, self.rules, self.limited = runtime, heads, rules, limited
         # Not the storage, which refers to this object.
         self.cache, self.graph_memory = storage.cache, storage.graph_memory
         cache = self.cache
-        count, width, device = cache.slots.size(1), rules.depth + 1, cache.slots.device
+        width, device = rules.depth + 1, cache.slots.device
         self.packing = Packing([width] * count, None)
         self.numbers = torch.zeros(count, 4, dtype=torch.long, device=device)
         self.known, self.left, self.first, self.least = self.numbers.unbind(1)
@@ -98,16 +101,18 @@ class LoopGraphs:
         self.prompt_hidden.copy_(hidden[:, None])
         self._run(None, lambda: self._advance(state, self.prompt_hidden.flatten(0, 1)))
 
-    def continue_after(self, other: LoopGraphs) -> None:
-        """Go on with the texts of graphs with another depth; their last drafts are dropped."""
-        self.numbers.copy_(other.numbers)
+    def continue_after(self, other: LoopGraphs, rows: Sequence[int]) -> None:
+        """Go on with U rows of other graphs, which differ in depth or number of utterances."""
+        rows = upload(rows, self.nodes.device)
+        self.numbers.copy_(other.numbers[rows])
         self.nodes.fill_(MISSING)
-        self.nodes[:, 0] = other.nodes[:, 0]
+        width = min(self.nodes.size(1), other.nodes.size(1))
+        self.nodes[:, :width] = other.nodes[rows, :width]
         self.call.zero_()
         if self.blocked is not None:
             self.blocked.copy_(other.blocked)
         if self.times is not None:
-            self._set_times(other.times)
+            self._set_times(other.times.select(rows))
 
     def iterate(self, state: TreeState, longest: int) -> None:
         """Run one iteration; no text that goes on has more than ``longest`` slots."""
@@ -132,12 +137,27 @@ class LoopGraphs:
         self.cache.places = (slots + self.first_slots).flatten()
         self.cache.attended = attended
         slots = slots.flatten()
+        state = self._first_rows(state)
         mask = self.masks[:, :attended].index_select(0, slots)
         mask = mask.view(len(self.nodes), 1, -1, attended)
         # Nodes after the end of a draft or of a text need any valid token and position.
         tokens, positions = self.nodes.flatten().clamp(min=0), slots.clamp(max=self.last_position)
         nodes = NewNodes(tokens, positions, mask, self.packing)
         self._advance(state, self.runtime._compute(state, nodes).hidden)
+
+    def _first_rows(self, state: TreeState) -> TreeState:
+        count, cross = len(self.nodes), state.cross_keys_values
+        if cross is not None:
+            cross = cross._replace(
+                keys_values=cross.keys_values[:count], mask=cross.mask[:count], utterances=count
+            )
+        keys_values = [part[:count] for part in state.encoder_keys_values]
+        return replace(
+            state,
+            encoder_keys_values=keys_values,
+            encoder_out_mask=state.encoder_out_mask[:count],
+            cross_keys_values=cross,
+        )
 
     def _advance(self, state: TreeState, hidden: torch.Tensor) -> None:
         """Append accepted drafts and a token, and draft, given hidden states (U T, D) of nodes."""

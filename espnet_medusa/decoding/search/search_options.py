@@ -402,5 +402,5 @@ def with_draft_defaults(
     unset = {name: getattr(defaults, name) for name in names if getattr(options, name) is None}
     lookahead = options.chosen_lookahead
     if lookahead == AUTO and options.search == BEAM and unset.get("draft_depth") == 0:
-        unset["draft_depth"] = None  # beam search begins without drafts, and may draft later
+        unset |= {"draft_depth": None, "drafter": None}  # it begins without drafts
     return replace(options, lookahead=lookahead, **unset)

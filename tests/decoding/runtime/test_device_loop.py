@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 import torch
-from cases import combinations
+from cases import cases, combinations
 from chain_loops import (
     FIRST_TIME,
     VOCAB_SIZE,
@@ -21,16 +21,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from espnet_medusa.decoding.runtime import cuda_graph, graph_storage
+from espnet_medusa.decoding.runtime.device_loop import rows_that_stay
 from espnet_medusa.decoding.runtime.graph import Replayed
 from espnet_medusa.decoding.runtime.loop_graphs import CALLS_PER_READ, LoopGraphs
 from espnet_medusa.decoding.runtime.precision import Precision
 from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.decoding.search.constraints import build_constraints
+from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
 from espnet_medusa.decoding.search.greedy import greedy_search
 from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
 from espnet_medusa.decoding.search.timestamps import build_timestamp_rules
 from espnet_medusa.decoding.tree.chains import ChainRules
+from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
 BEST_ONLY = AcceptanceRule(exact, best_only=True)
 # Calls with other numbers of nodes may round differently.
@@ -65,6 +68,36 @@ def test_the_same_as_the_general_loop(seed, device="cpu", most=(1, 2, 7, 30, 55,
         assert_same(*decode_both_ways(search, batch, asked), counted=not changes)
 
 
+@cases(
+    ([1, 1, 1, 1], [0, 1, 2, 3]), ([1, 0, 1], [0, 1, 2]), ([1, 0, 0, 1], [0, 3]),
+    ([0, 0, 0, 1], [3]), ([0, 0, 1], [2]), ([1, 1, 0, 0, 0, 0, 0], [0, 1]), ([0], [0]),
+)  # fmt: skip
+def test_rows_leave_when_half_of_them_have_ended(running, expected):
+    assert rows_that_stay([*map(bool, running)]) == expected
+
+
+def test_depths_and_rows_change_between_reads():
+    rng = random.Random(3)
+    runtime = graph_runtime(random_decoder(rng, 3))
+    lookahead = AutoDepth(4, range(5))
+    search = greedy_search(
+        runtime, BEST_ONLY, build_constraints(SearchOptions(), VOCAB_SIZE, EOS),
+        runtime.proposer(precision="float32"), DraftShape(4, lookahead=lookahead),
+    )  # fmt: skip
+    plan, lengths = DepthPlan([1, 2, 3, 4], trial=0, trial_calls=2), [5, 90, 40, 60]
+    limits = [LengthLimits(-length, -length) for length in lengths]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookahead, "plan", lambda utterances: plan)
+        states = search(*random_encoder_out(3, [9] * 4), [torch.tensor([3])] * 4, limits)
+    assert [len(state.tokens) for state in states] == lengths
+    reads = [call[:2] for call in plan.calls[::CALLS_PER_READ]]
+    assert reads[0][1] == 0, "the trial"
+    assert all(running == depth for running, depth in reads[1:])
+    assert {running for running, _ in reads} == {1, 2, 3, 4} or reads[0][0] == 3
+    (storage,) = runtime.storages.values()
+    assert {key[0] for key in storage.loops} == {4, 2, 1}, "rows of graphs"
+
+
 def test_rules_of_the_same_shape_share_graphs():
     runtime = graph_runtime(random_decoder(random.Random(0), 0))
     proposer, found = runtime.proposer(precision="float32"), []
@@ -76,7 +109,8 @@ def test_rules_of_the_same_shape_share_graphs():
         assert_same(*found[-1])
     assert found[0] == found[2] != found[1]
     (storage,) = runtime.storages.values()
-    assert len(storage.loops) == 1
+    counts = [count for count, *_ in storage.loops]
+    assert len(counts) == len({*counts}), "one for each number of rows"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -113,7 +147,7 @@ def test_an_iteration_never_waits_for_a_gpu(depth, rules, monkeypatch):
         if rules == "timestamps":
             times = build_timestamp_rules(FIRST_TIME, VOCAB_SIZE, 3)
         options = ChainRules(EOS, blocked, times, times is not None, depth, -3.0)
-        graphs = LoopGraphs(runtime, state.storage, heads, options, rules == "limited")
+        graphs = LoopGraphs(runtime, state.storage, heads, options, rules == "limited", 2)
         with OnDevice():
             graphs._iterate(state, 64)
 

@@ -84,14 +84,21 @@ def test_it_does_not_oscillate(seed):
     assert sum(before != after for before, after in pairwise(depths)) < 12
 
 
-def test_trials_are_rare_and_short():
-    runtime, chosen = MockRuntime(0), AutoDepth(4, range(MOST + 1))
-    plans = [runtime.search(chosen, 1) for _ in range(300)]
+@combinations(first=[0, 4], utterances=[1, 3, 16])
+def test_trials_are_rare_and_short(first, utterances):
+    runtime, chosen = MockRuntime(0, noise=0.05), AutoDepth(first, range(MOST + 1))
+    plans = [runtime.search(chosen, utterances) for _ in range(300)]
     assert plans[0].trial_calls == 0, "the first search"
-    assert [plan.trial_calls for plan in plans[1:4]] == [auto_depth.TRIAL_CALLS] * auto_depth.ENOUGH
-    changes = sum(before.depths != after.depths for before, after in pairwise(plans))
-    most = auto_depth.ENOUGH * (1 + changes) + 300 // auto_depth.TRIAL_PERIOD
+    assert plans[1].trial_calls == {1: auto_depth.TRIAL_CALLS, 3: 1, 16: 1}[utterances]
+    changes = sum(before.depths[-1] != after.depths[-1] for before, after in pairwise(plans))
+    most = auto_depth.ENOUGH * (1 + changes) + 300 // auto_depth.TRIAL_PERIOD + 1
     assert sum(plan.trial_calls > 0 for plan in plans) <= most
+
+
+def test_one_trial_is_enough_if_the_other_depth_is_much_slower():
+    runtime, chosen = MockRuntime(0, node=2.0, chance=0.5), AutoDepth(0, range(MOST + 1))
+    plans = [runtime.search(chosen, 16) for _ in range(auto_depth.TRIAL_PERIOD - 1)]
+    assert sum(plan.trial_calls > 0 for plan in plans) == 1
 
 
 def test_a_load_of_the_machine_changes_nothing():
@@ -128,7 +135,8 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_the_next_job_begins_with_what_was_measured(cache):
-    runtime, chosen = MockRuntime(0, chance=0.1), AutoDepth(MOST, range(MOST + 1), "a machine")
+    runtime = MockRuntime(0, chance=0.02, node=0.3)
+    chosen = AutoDepth(MOST, range(MOST + 1), "a machine")
     for _ in range(64):
         runtime.search(chosen, 1)
     assert chosen.plan(1).depths == [0]

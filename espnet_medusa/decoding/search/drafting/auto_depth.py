@@ -25,10 +25,12 @@ from espnet_medusa.data.threads import lock_of
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
-TRIAL_CALLS = 4  # calls of a search that try another depth
-ENOUGH, LATEST = 3, 9  # trials after which a cost is known, and latest ones that count
+TRIAL_CALLS = 4  # calls of a search that try another depth; fewer with more utterances
+ENOUGH, LATEST = 4, 9  # trials after which a cost is known, and latest ones that count
 TRIAL_PERIOD = 32  # searches between two trials of a known cost
-MARGIN = 1.03  # another depth replaces the chosen one if it is so many times as fast
+# Another depth replaces the chosen one if it is so many times as fast, after many trials and,
+# divided by their number, more after few of them.
+MARGIN, FIRST_MARGIN = 1.02, 0.1
 HALF_LIFE = 200.0  # drafts after which earlier ones count half
 EXPECTED, WEIGHT = 0.7, 3.0  # acceptance rate of a step before any draft, and its weight in drafts
 FIRST_TRIED = 2  # depth of the first trial if the first depth is 0
@@ -69,12 +71,18 @@ class AutoDepth:
     def _plan(self, utterances: int) -> DepthPlan:
         depths = [self._depth(size_of(running)) for running in range(1, utterances + 1)]
         size = size_of(utterances)
-        drafted = depths[-1] or self._depth_to_try(size)
+        other = 0 if depths[-1] else self._depth_to_try(size)
+        calls = max(TRIAL_CALLS >> size, min(TRIAL_CALLS, 1))
+        return DepthPlan(depths, other, calls if self._is_due(size, depths[-1], other) else 0)
+
+    def _is_due(self, size: int, now: int, other: int) -> bool:
+        """Return whether to try another depth in the next search."""
         searches = self.searches[size]  # the first one of a process is slower for other reasons
-        again = searches % TRIAL_PERIOD == TRIAL_PERIOD - 1
-        due = again if len(self.costs[size][drafted]) >= ENOUGH else searches > 0
-        other = 0 if depths[-1] else drafted
-        return DepthPlan(depths, other, TRIAL_CALLS if due else 0)
+        if searches % TRIAL_PERIOD == TRIAL_PERIOD - 1:
+            return True
+        rates = self._rates(size)
+        may_be_faster = rates is None or self._margin(size) * rates[other] > rates[now]
+        return searches > 0 and may_be_faster and len(self.costs[size][now or other]) < ENOUGH
 
     def learn(self, plan: DepthPlan, statistics: Sequence[DecodingStatistics]) -> None:
         """Record a search of this plan, whose utterances have these statistics."""
@@ -131,7 +139,7 @@ class AutoDepth:
 
         Between and beyond measured depths, what drafts add is proportional to the drafted steps.
         """
-        known = {d: median(some) for d, some in self.costs[size].items() if len(some) >= ENOUGH}
+        known = {depth: median(some) for depth, some in self.costs[size].items() if some}
         if not known:
             return None
         steps = self.steps()
@@ -155,7 +163,10 @@ class AutoDepth:
             return None
         now = self.chosen.get(size, self.first)
         best = max(self.depths, key=rates.__getitem__)
-        return best if rates[best] > MARGIN * rates[now] else now
+        return best if rates[best] > self._margin(size) * rates[now] else now
+
+    def _margin(self, size: int) -> float:
+        return MARGIN + FIRST_MARGIN / sum(map(len, self.costs[size].values()))
 
     def _depth(self, size: int) -> int:
         """Return the depth chosen for a size, or for the nearest one that has been measured."""
