@@ -149,7 +149,9 @@ def test_the_next_job_begins_with_what_was_measured(cache):
 
 @cases(
     ("",), ("[]",), ("{",), ('{"key": 1}',), (lambda found: found | {"costs": 3},),
-    (lambda found: found | {"chosen": {"x": 1}},),
+    (lambda found: found | {"chosen": {"x": 1}},), (lambda found: found | {"chosen": {"0": 99}},),
+    (lambda found: found | {"costs": {"0": {"99": [1.0]}}},),
+    (lambda found: found | {"possible": []},),
 )  # fmt: skip
 def test_an_unusable_file_is_ignored(content, cache):
     runtime, chosen = MockRuntime(0), AutoDepth(4, range(MOST + 1), "a machine")

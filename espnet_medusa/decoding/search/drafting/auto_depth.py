@@ -35,6 +35,7 @@ HALF_LIFE = 200.0  # drafts after which earlier ones count half
 EXPECTED, WEIGHT = 0.7, 3.0  # acceptance rate of a step before any draft, and its weight in drafts
 FIRST_TRIED = 2  # depth of the first trial if the first depth is 0
 FOLDER = "drafts"  # in the user's cache
+COUNTS = "possible", "drafted", "accepted"
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class AutoDepth:
         rates = self._rates(size)
         if rates is None:
             return None
-        now = self.chosen.get(size, self.first)
+        now = self._depth(size)
         best = max(self.depths, key=rates.__getitem__)
         return best if rates[best] > self._margin(size) * rates[now] else now
 
@@ -187,21 +188,32 @@ class AutoDepth:
             found = {} if text is None else json.loads(text)
             if found.get("key") != self.key:
                 return
-            for size, depths in found["costs"].items():
-                for depth, costs in depths.items():
-                    self.costs[int(size)][int(depth)].extend(map(float, costs))
-            for name in ("possible", "drafted", "accepted"):
-                setattr(self, name, [*map(float, found[name])])
-            self.chosen = {int(size): int(depth) for size, depth in found["chosen"].items()}
+            counts = {name: [float(count) for count in found[name]] for name in COUNTS}
+            chosen = {int(size): int(depth) for size, depth in found["chosen"].items()}
+            costs = [
+                (int(size), int(depth), float(cost))
+                for size, depths in found["costs"].items()
+                for depth, some in depths.items()
+                for cost in some
+            ]
+            used = {*chosen.values(), *(depth for _, depth, _ in costs)}
+            if not used <= {*self.depths} or any(len(c) != self.most for c in counts.values()):
+                raise ValueError("other depths")
         except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError) as error:
             logger.debug(f"measured drafts are not read ({error})")
+            return
+        self.chosen = chosen
+        for name, values in counts.items():
+            setattr(self, name, values)
+        for size, depth, cost in costs:
+            self.costs[size][depth].append(cost)
 
     def _write(self) -> None:
         costs = {
             size: {depth: [*some] for depth, some in depths.items()}
             for size, depths in self.costs.items()
         }
-        counts = {name: getattr(self, name) for name in ("possible", "drafted", "accepted")}
+        counts = {name: getattr(self, name) for name in COUNTS}
         found = {"key": self.key, "costs": costs, "chosen": self.chosen, **counts}
 
         def write(folder: Path) -> None:
