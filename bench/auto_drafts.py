@@ -93,9 +93,10 @@ def run(opened: Speech2Text, batches: Sequence[tuple]) -> Run:
 def measure(ways: dict[str, Speech2Text], batches: Sequence[tuple], rounds: int) -> dict[str, str]:
     """Return the figures of a row by column."""
     runs = {name: [] for name in ways}
-    for _ in range(rounds + 1):  # the first round warms up; it is the first job of auto
-        for name, opened in ways.items():
-            runs[name].append(run(opened, batches))
+    for number in range(rounds + 1):  # the first round warms up; it is the first job of auto
+        first = number % len(ways)
+        for name in [*ways][first:] + [*ways][:first]:
+            runs[name].append(run(ways[name], batches))
     count = len(runs[AUTO][0].texts)
     ms = {name: [MILLI * one.seconds / count for one in some] for name, some in runs.items()}
     usual = {name: median(some[1:]) for name, some in ms.items()}

@@ -26,7 +26,7 @@ from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
 TRIAL_CALLS = 4  # calls of a search that try another depth; fewer with more utterances
-ENOUGH, LATEST = 4, 9  # trials after which a cost is known, and latest ones that count
+ENOUGH, LATEST = 6, 11  # trials after which a cost is known, and latest ones that count
 TRIAL_PERIOD = 32  # searches between two trials of a known cost
 # Another depth replaces the chosen one if it is so many times as fast, after many trials and,
 # divided by their number, more after few of them.
@@ -73,7 +73,7 @@ class AutoDepth:
         depths = [self._depth(size_of(running)) for running in range(1, utterances + 1)]
         size = size_of(utterances)
         other = 0 if depths[-1] else self._depth_to_try(size)
-        calls = max(TRIAL_CALLS >> size, min(TRIAL_CALLS, 1))
+        calls = max(TRIAL_CALLS >> size, min(TRIAL_CALLS, 2))
         return DepthPlan(depths, other, calls if self._is_due(size, depths[-1], other) else 0)
 
     def _is_due(self, size: int, now: int, other: int) -> bool:
@@ -92,7 +92,9 @@ class AutoDepth:
             self._learn(plan, statistics)
 
     def _learn(self, plan: DepthPlan, statistics: Sequence[DecodingStatistics]) -> None:
-        for size, of_depth in seconds_by_size(plan.calls).items():
+        # The first draft of a search also prepares keys and values for the heads.
+        prepares = plan.trial_calls > 0 and plan.trial > 0
+        for size, of_depth in seconds_by_size(plan.calls[prepares:]).items():
             without = of_depth.pop(0, None)
             for depth, seconds in of_depth.items():
                 if without:
