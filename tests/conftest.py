@@ -42,12 +42,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Statistics do not depend on measured seconds: drafts keep their first depth."""
-    from espnet_medusa.decoding.search.drafting import auto_depth
+    from first_depths import keep_first_depths
 
-    monkeypatch.setattr(auto_depth, "TRIAL_CALLS", 0)
-    for name in ("_read", "_write"):
-        monkeypatch.setattr(auto_depth.AutoDepth, name, lambda self: None)
+    keep_first_depths(monkeypatch.setattr)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ import weakref
 from pathlib import Path
 from pkgutil import walk_packages
 
+from first_depths import keep_first_depths
 from waiting import wait_for
 
 CLIENT = """\
@@ -129,6 +130,7 @@ def warm_up() -> None:
     for module in walk_packages(espnet_medusa.__path__, "espnet_medusa."):
         if not re.search(r"\.(bin|espnet3|__main__)\b", module.name):  # commands
             importlib.import_module(module.name)
+    keep_first_depths()
     align(["a"], ["b"])  # loads the compiled function
     for tokens in ("whisper_en", "whisper_multilingual"):
         build(tokens)
