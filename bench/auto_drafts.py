@@ -146,8 +146,8 @@ def share_kernels(kernels: Path, folder: Path) -> str:
     return str(folder)
 
 
-def main() -> None:
-    args = get_parser().parse_args()
+def main(cmd: Sequence[str] | None = None) -> None:
+    args = get_parser().parse_args(cmd)
     run_main("auto_drafts.py", lambda: work(args))
 
 
