@@ -42,7 +42,6 @@ from machine import describe_gpu, describe_machine, machine_name
 
 from espnet_medusa.data.command_line import positive, run_main
 from espnet_medusa.data.errors import InputError
-from espnet_medusa.decoding.search.search_options import LOOKAHEADS
 from espnet_medusa.inference.convert.experiment import CONFIG
 
 BENCH = Path(__file__).resolve().parent
@@ -81,9 +80,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--batch_sizes", nargs="+", type=positive, default=[1, 4, 16, 64])
     programs = [*dict.fromkeys([*CALLERS, *PROGRAMS])]
     add("--contestants", nargs="+", choices=programs, help="default: all")
-    drafters = [*(name for name in DRAFTERS if name != MODEL), *({AUTO} & {*LOOKAHEADS})]
-    usual = [name for name in drafters if name in (HEADS, AUTO)]
-    add("--drafters", nargs="*", choices=drafters, default=usual, help="for --whisper")
+    drafters = [*(name for name in DRAFTERS if name != MODEL), AUTO]
+    add("--drafters", nargs="*", choices=drafters, default=[HEADS, AUTO], help="for --whisper")
     add("--minutes", type=float, default=10.0, help="time limit of all parts")
     add("--device", choices=["cuda", "cpu"], default="cuda")
     add("--threads", type=positive, default=2, help="CPU threads")
