@@ -1,10 +1,13 @@
 """From audio to text on a mock GPU: the CPU's text, no operand on the CPU, and few waits."""
 
+from collections import Counter
+
 import pytest
 import torch
 from experiment import TOKENS, make_experiment, noise, training_config
 from pretended_cuda import pretended_cuda
 
+from espnet_medusa.decoding.runtime.loop_graphs import CALLS_PER_READ
 from espnet_medusa.inference.speech2text import Speech2Text
 
 GREEDY = {"search": "greedy", "maxlenratio": -6, "minlenratio": -4}
@@ -33,7 +36,6 @@ WAYS = {
 READERS = {  # of drafts
     "block": "decoding/search/drafting/decoder_steps.py: _draft",
     "recurrent": "decoding/search/drafting/decoder_steps.py: read",
-    "attending": "decoding/runtime/chain_graph.py: _draft",
 }
 SPEECHES = [noise(length, length) for length in (16000, 9000, 4321)]
 ALL = "attending"
@@ -79,15 +81,26 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
     )
 
 
-@pytest.mark.parametrize("heads", ["block", "recurrent", "attending"])
-def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
-    """For results; all other transfers are asynchronous."""
-    experiment = experiments[heads]
+def waits_of_greedy_search(experiment) -> tuple[Counter, int]:
+    """Return how often the host waits, by place, and the decoder calls of a batch."""
     options = {"ctc_weight": 0.0, "lm_weight": 0.0} | GREEDY
     with pretended_cuda() as gpu:
         model = Speech2Text(experiment.config, experiment.model, device="cuda:0", **options)
         gpu.waits.clear()
         calls = max(one.statistics.decoder_calls for one in model.decode(SPEECHES))
-    assert gpu.waits.pop("decoding/tree/token_tree.py: download") == calls
-    assert gpu.waits.pop(READERS[heads]) < calls
-    assert all(count <= len(SPEECHES) for count in gpu.waits.values()), "once an utterance"
+    return gpu.waits, calls
+
+
+@pytest.mark.parametrize("heads", ["block", "recurrent"])
+def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
+    """For results; all other transfers are asynchronous."""
+    waits, calls = waits_of_greedy_search(experiments[heads])
+    assert waits.pop("decoding/tree/token_tree.py: download") == calls
+    assert waits.pop(READERS[heads]) < calls
+    assert all(count <= len(SPEECHES) for count in waits.values()), "once an utterance"
+
+
+def test_the_host_waits_once_for_several_calls_with_attending_heads(experiments):
+    waits, calls = waits_of_greedy_search(experiments["attending"])
+    assert waits.pop("decoding/runtime/loop_graphs.py: read") == -(-calls // CALLS_PER_READ)
+    assert all(count <= len(SPEECHES) for count in waits.values()), "once an utterance"
