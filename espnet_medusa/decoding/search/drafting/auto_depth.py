@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,8 +166,17 @@ class AutoDepth:
         if rates is None:
             return None
         now = self._depth(size)
-        best = max(self.depths, key=rates.__getitem__)
+        best = max(self._within_reach(size), key=rates.__getitem__)
         return best if rates[best] > self._margin(size) * rates[now] else now
+
+    def _within_reach(self, size: int) -> Sequence[int]:
+        """Return the depths up to the next one, or twice the deepest measured one.
+
+        Estimates far beyond it are too low where a call's seconds grow faster than its nodes.
+        """
+        deepest = max(depth for depth, some in self.costs[size].items() if some)
+        next_one = bisect_right(self.depths, deepest) + 1
+        return self.depths[: max(next_one, bisect_right(self.depths, 2 * deepest))]
 
     def _margin(self, size: int) -> float:
         return MARGIN + FIRST_MARGIN / sum(map(len, self.costs[size].values()))
@@ -181,7 +191,7 @@ class AutoDepth:
         rates = self._rates(size)
         if rates is None:
             return self.first or min(self.depths[1:], key=lambda depth: abs(depth - FIRST_TRIED))
-        return max(self.depths[1:], key=rates.__getitem__)
+        return max(self._within_reach(size)[1:], key=rates.__getitem__)
 
     def _read(self) -> None:
         """Read what an earlier job measured; a file that is not usable is ignored."""
