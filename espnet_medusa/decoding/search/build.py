@@ -79,10 +79,10 @@ def draft_shape(
         depth = 0
     if choices is not None:
         depth, name = len(choices), "medusa_choices: depth"
-    first = depth
+    first, kind = depth, options.chosen_lookahead
     if depth is None:
         depth = first = drafters.default_depth(proposer, decoder, greedy)
-        if options.lookahead == ACCEPTANCE and depth > 0:
+        if kind == ACCEPTANCE and depth > 0:
             deepest = max(depth, drafters.LOOKAHEAD_DEPTH)
             depth = deepest if most is None else min(deepest, most)
         elif not greedy and options.drafter is None and isinstance(proposer, HeadsProposer):
@@ -101,9 +101,9 @@ def draft_shape(
     if budget is None and not unverified:
         budget = drafters.default_budget(proposer, greedy)
     width, lookahead = options.draft_width or width, None
-    if depth > 0 and options.chosen_lookahead == ACCEPTANCE:
+    if depth > 0 and kind == ACCEPTANCE:
         lookahead = ByAcceptance(1, depth)
-    elif depth > 0 and options.chosen_lookahead == AUTO:
+    elif depth > 0 and kind == AUTO:
         parts = decoder.description, drafters.describe(proposer), options.search, *scorers
         shape = f"{width} wide, at most {depth} deep, {budget} nodes"
         lookahead = AutoDepth(first, decoder.draft_depths(depth), ", ".join([*parts, shape]))
