@@ -18,6 +18,7 @@ from contestants.base import (
     Transcriber,
     pad_encoder_outs,
 )
+from contestants.hugging_face import log_mel
 from contestants.ways import DEFAULTS_VAD, Way
 
 END = "<|endoftext|>"
@@ -138,11 +139,8 @@ class CTranslate2Speech(Transcriber):
     def transcribe_batch(self, speeches: Sequence[np.ndarray], beam_size: int) -> Timed:
         """Transcribe U utterances (samples,) together; on a GPU, ``encode`` does not wait."""
         started = time.perf_counter()
-        inputs = self.extractor(
-            [*speeches], sampling_rate=self.extractor.sampling_rate, return_tensors="pt",
-            device=self.setup.device,
-        )  # fmt: skip
-        features = ctranslate2.StorageView.from_array(inputs.input_features.cpu().numpy())
+        features = log_mel(self.extractor, speeches, self.setup.device).cpu().numpy()
+        features = ctranslate2.StorageView.from_array(features)
         encoder_out = self.model.encode(features)
         encoded = time.perf_counter()
         outputs = self.model.generate(

@@ -67,6 +67,16 @@ class Assisted(MemoryHuggingFace):
         self.options = {"assistant_model": assistant.to(self.setup.device).eval()}
 
 
+def log_mel(
+    extractor: WhisperFeatureExtractor, speeches: Sequence[np.ndarray], device: str
+) -> torch.Tensor:
+    """Return features (U, bins, frames) of U utterances (samples,), computed on the device."""
+    inputs = extractor(
+        [*speeches], sampling_rate=extractor.sampling_rate, return_tensors="pt", device=device
+    )
+    return inputs.input_features
+
+
 class HuggingFace(Transcriber):
     """Greedy and beam search from samples, not compiled."""
 
@@ -89,11 +99,8 @@ class HuggingFace(Transcriber):
     def transcribe_batch(self, speeches: Sequence[np.ndarray], beam_size: int) -> Timed:
         """Transcribe U utterances (samples,) together."""
         started = time.perf_counter()
-        inputs = self.extractor(
-            [*speeches], sampling_rate=self.extractor.sampling_rate, return_tensors="pt",
-            device=self.setup.device,
-        )  # fmt: skip
-        features = inputs.input_features.to(self.setup.device, self.model.dtype)
+        features = log_mel(self.extractor, speeches, self.setup.device)
+        features = features.to(self.setup.device, self.model.dtype)
         encoder_out = self.model.get_encoder()(features).last_hidden_state
         if self.setup.device == "cuda":
             torch.cuda.synchronize()
