@@ -204,11 +204,19 @@ def can_merge_padding(model: torch.nn.Module) -> bool:
 
 
 class AudioBatch:
-    """U utterances, each (samples,) in [-1, 1], or features (frames, D)."""
+    """U utterances, each (samples,) in [-1, 1], or features (frames, D).
+
+    ``together``: most utterances in an encoder at once; None: all.
+    """
 
     def __init__(
-        self, speeches: Sequence[torch.Tensor], device: str | torch.device, dtype: torch.dtype
+        self,
+        speeches: Sequence[torch.Tensor],
+        device: str | torch.device,
+        dtype: torch.dtype,
+        together: int | None = None,
     ):
+        self.together = together
         self.lengths = torch.tensor([*map(len, speeches)], device=device)
         self.samples = pad_sequence(list(speeches), batch_first=True).to(device, dtype)
         self._features: dict[FeatureKind, Encoded] = {}
@@ -223,7 +231,12 @@ class AudioBatch:
     @torch.no_grad()
     def _encode(self, encoder: SpeechEncoder) -> Encoded:
         if encoder.together:
-            encoder_out, frames = encoder.encode(*self._inputs(encoder))
+            inputs, most = self._inputs(encoder), self.together or len(self.lengths)
+            parts = [
+                encoder.encode(*(part[first : first + most] for part in inputs))
+                for first in range(0, len(self.lengths), most)
+            ]
+            encoder_out, frames = map(cat_padded, zip(*parts, strict=True))
             if encoder.whisper is not None and encoder.whisper.crop_to_audio:
                 return encoder.whisper.crop(encoder_out, frames, self.lengths)
             return encoder_out, frames
@@ -259,6 +272,13 @@ class AudioBatch:
         return kept_rows(whisper.frames_of_speech(self.lengths), rows)
 
 
+def cat_padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Join batches (U,) or (U, S, ...), whose S may differ, with zeros after shorter rows."""
+    if len(parts) == 1 or parts[0].dim() == 1:
+        return parts[0] if len(parts) == 1 else torch.cat([*parts])
+    return pad_sequence([row for part in parts for row in part], batch_first=True)
+
+
 @dataclass(frozen=True)
 class RecordingFeatures:
     frames: int  # length of the recording in frames of 10 ms
@@ -283,11 +303,17 @@ class WindowBatch(AudioBatch):
     """U windows of recordings.
 
     ``window_frames`` is the length of the encoders' window in frames of 10 ms. For encoders that
-    pad, the features of shorter windows are padded with zeros, as in openai-whisper.
+    pad, the features of shorter windows are padded with zeros, as in openai-whisper. ``together``
+    as in ``AudioBatch``.
     """
 
-    def __init__(self, windows: Sequence[tuple[RecordingFeatures, Window]], window_frames: int):
-        self._features, self._encoded = {}, {}
+    def __init__(
+        self,
+        windows: Sequence[tuple[RecordingFeatures, Window]],
+        window_frames: int,
+        together: int | None = None,
+    ):
+        self.together, self._features, self._encoded = together, {}, {}
         self.pauses = [window.pauses for _, window in windows]
         kinds = windows[0][0].kinds
         device = next(iter(kinds.values())).device

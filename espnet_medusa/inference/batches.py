@@ -44,6 +44,14 @@ def make_batches(
     return batches
 
 
+def join_batches(batches: Sequence[Sequence[int]], count: int) -> Iterator[tuple[list[int], int]]:
+    """Yield so many batches as one, with the number of utterances that are decoded together."""
+    for first in range(0, len(batches), count):
+        joined = batches[first : first + count]
+        # The first batch has the longest utterances, and thus the fewest.
+        yield [index for batch in joined for index in batch], len(joined[0])
+
+
 def read_pools(utterances: Iterable[Utterance], batch_size: int) -> Iterator[list[Utterance]]:
     """Read utterances ahead, one at a time, into sorted pools: the longest utterance is first.
 

@@ -177,7 +177,8 @@ def open_decoder(options: dict) -> UtteranceDecoder:
     speech2text.release_weights(long_form)
     reader = make_reader(speech2text, options["allow_pipes"])
     limits = options["batch_size"], options["max_batch_frames"]
-    return UtteranceDecoder(speech2text, reader, *limits, long_form, options["fallback"])
+    how = *limits, long_form, options["fallback"], speech2text.model.batches_per_call
+    return UtteranceDecoder(speech2text, reader, *how)
 
 
 def make_reader(speech2text: Speech2Text, allow_pipes: bool) -> UtteranceReader:

@@ -32,6 +32,8 @@ from espnet_medusa.networks.unit_ctc import UnitCTC
 from espnet_medusa.networks.whisper.tokens import hugging_face_tokenizer
 from espnet_medusa.networks.whisper.transcript import encode_transcript
 
+QUEUED_BATCHES = 4  # on a GPU: more batches save few further calls (bench/NOTES.md)
+
 
 @dataclass(frozen=True)
 class DecodingModel:
@@ -55,16 +57,26 @@ class DecodingModel:
         """ESPnet's module: ``encoder``, ``decoder``, ``ctc``, ``token_list``."""
         return self.trained.asr_model
 
-    def batch(self, speeches: Sequence[Speech]) -> AudioBatch:
+    @property
+    def batches_per_call(self) -> int:
+        """How many batches the search decodes in one call, so that no row waits for others."""
+        return QUEUED_BATCHES if self.search is not None and self.search.queues else 1
+
+    def batch(self, speeches: Sequence[Speech], together: int | None = None) -> AudioBatch:
         """Build a batch of U utterances, each as for ``AudioLimits.read``."""
-        return AudioBatch([*map(self.audio.read, speeches)], self.device, self.dtype)
+        audio = [*map(self.audio.read, speeches)]
+        return AudioBatch(audio, self.device, self.dtype, together)
 
     def encode(self, audio: AudioBatch) -> Encoded:
         """Return the encoder output of U utterances; shapes as in ``Encoded``."""
         return audio.encode(self.encoder)
 
     def make_prompts(
-        self, encoder_out: torch.Tensor, frames: torch.Tensor, languages: Sequence[str | None]
+        self,
+        encoder_out: torch.Tensor,
+        frames: torch.Tensor,
+        languages: Sequence[str | None],
+        together: int | None = None,
     ) -> torch.Tensor:
         """Return the prompt (U, P) of each utterance; raise InputError for an unknown language.
 
@@ -72,10 +84,12 @@ class DecodingModel:
             encoder_out: (U, S, D) encoder output.
             frames: Lengths (U,) or frames per row (U, S), as returned by ``encode``.
             languages: U codes; None: that of the decode options.
+            together: Most utterances in the decoder at once; None: all.
         """
         rows = [self.start] * len(languages)
         if self.prompts is not None:
-            rows = self.prompts.make(self.search.decoder, encoder_out, frames, languages)
+            encoded = encoder_out, frames
+            rows = self.prompts.make(self.search.decoder, *encoded, languages, together)
         return torch.tensor(rows, device=encoder_out.device)
 
     def draft_inputs(self, audio: AudioBatch, prompts: list[list[int]]) -> list[DraftInput] | None:

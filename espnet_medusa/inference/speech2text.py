@@ -263,14 +263,16 @@ class Speech2Text(ESPnetSpeech2Text):
         speeches: Sequence[Speech],
         languages: Sequence[str | None] | None = None,
         draft_texts: Sequence[DraftText | None] | None = None,
+        together: int | None = None,
     ) -> list[Decoding]:
-        """Decode several utterances together; each accepts its own number of tokens per call.
+        """Decode several utterances; each accepts its own number of tokens per call.
 
         Args:
             speeches: U times (samples,) in [-1, 1], at the model's sample rate.
             languages: U language codes for Whisper's prompts; None: that of the options.
             draft_texts: U texts that may be right, such as earlier results; they save decoder
                 calls and do not change the results of exact searches. None: no text.
+            together: Most utterances in encoder and decoder at once; the others wait. None: all.
 
         Returns:
             U results, in order. Each has an equal share of the total seconds.
@@ -290,12 +292,13 @@ class Speech2Text(ESPnetSpeech2Text):
         if model.search is None:
             return [*map(self._decode_in_espnet, speeches)]
         began, started = time.time(), time.perf_counter()
-        audio = model.batch(speeches)
+        audio = model.batch(speeches, together)
         encoder_out, frames = model.encode(audio)
-        prompts = model.make_prompts(encoder_out, frames, languages)
+        prompts = model.make_prompts(encoder_out, frames, languages, together)
         inputs = model.draft_inputs(audio, prompts.tolist())
         parts = prompts, model.limits, inputs
-        states = model.search(encoder_out, frames, *parts, draft_texts=texts)
+        others = {"draft_texts": texts, "together": together}
+        states = model.search(encoder_out, frames, *parts, **others)
         scorers = model.search.strategy.scoring.names
         decodings = []
         for state, prompt in zip(states, prompts.tolist(), strict=True):
@@ -369,7 +372,8 @@ class Speech2Text(ESPnetSpeech2Text):
         check_positive(batch_size, "batch_size")
         options = with_word_times(self.model, options)
         run = ChunkedLongForm if options.vad_filter else LongForm
-        return run(WhisperWindows(self.model, options), options, batch_size)
+        windows = WhisperWindows(self.model, options, together=batch_size)
+        return run(windows, options, batch_size, self.model.batches_per_call)
 
     def live(self, language: str | None = None, **options: Any) -> LiveTranscriber:
         """Return the transcriber of a stream, to which pieces of audio are added.

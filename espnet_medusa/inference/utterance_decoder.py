@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -11,7 +12,13 @@ from espnet_medusa.data.audio.reader import TooLongError
 from espnet_medusa.data.errors import first_line, log_traceback, one_line
 from espnet_medusa.decoding.search.scores import DECODER
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
-from espnet_medusa.inference.batches import Utterance, describe, make_batches, read_pools
+from espnet_medusa.inference.batches import (
+    Utterance,
+    describe,
+    join_batches,
+    make_batches,
+    read_pools,
+)
 from espnet_medusa.inference.decoding import Decoding
 from espnet_medusa.inference.job import JobInput, log_times
 from espnet_medusa.inference.journal import Decoded, Failed, NBestEntry, Outcome
@@ -48,6 +55,7 @@ class UtteranceDecoder:
     long_form: LongFormOptions | None = None
     # Whether shorter audio is also decoded in windows: with fallback, but without an n-best list.
     all_in_windows: bool = False
+    batches: int = 1  # per call of the model, see ``DecodingModel.batches_per_call``
     # Called with the seconds of audio that were decoded since the last call.
     on_decoded: Callable[[float], None] = lambda seconds: None
 
@@ -79,10 +87,13 @@ class UtteranceDecoder:
         for pool in read_pools(self._read(job, keys, failed, too_long), self.batch_size):
             yield from _drain(failed)
             lengths = [utterance.frames for utterance in pool]
-            for batch in make_batches(lengths, self.batch_size, self.max_batch_frames):
+            batches = make_batches(lengths, self.batch_size, self.max_batch_frames)
+            for batch, together in join_batches(batches, self.batches):
                 utterances = [pool[index] for index in batch]
-                began = time.perf_counter()
-                for utterance, decoding in run_batch(self._decode_batch, utterances, describe):
+                began, decode = time.perf_counter(), self._decode_batch
+                if self.batches > 1:
+                    decode = partial(decode, together=together)
+                for utterance, decoding in run_batch(decode, utterances, describe):
                     audio_s = len(utterance.speech) / self.sample_rate_hz
                     self.on_decoded(audio_s)
                     if is_too_short(decoding, audio_s):
@@ -95,12 +106,15 @@ class UtteranceDecoder:
         if too_long:
             yield from self._decode_long(job, too_long)
 
-    def _decode_batch(self, utterances: Sequence[Utterance]) -> list[Decoding]:
+    def _decode_batch(
+        self, utterances: Sequence[Utterance], together: int | None = None
+    ) -> list[Decoding]:
         languages = [utterance.language for utterance in utterances]
         texts = [utterance.draft_text for utterance in utterances]
-        drafts = {"draft_texts": texts} if any(texts) else {}  # translation has no such argument
+        given = {"draft_texts": texts if any(texts) else None, "together": together}
+        given = {name: value for name, value in given.items() if value is not None}
         speeches = [utterance.speech for utterance in utterances]
-        return self.speech2text.decode(speeches, languages, **drafts)
+        return self.speech2text.decode(speeches, languages, **given)  # translation: without them
 
     def _read(
         self,

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from espnet_medusa.decoding.tree.token_tree import ROOT
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 from espnet_medusa.inference.decode_options import DecodeOptions
 from espnet_medusa.inference.experiment import TrainedModel
@@ -41,6 +40,7 @@ class WhisperPrompts:
         encoder_out: torch.Tensor,
         encoder_out_lens: torch.Tensor,
         languages: Sequence[str | None],
+        together: int | None = None,
     ) -> list[list[int]]:
         """Return U prompts; raise InputError if a language is unknown.
 
@@ -48,10 +48,15 @@ class WhisperPrompts:
             encoder_out: (U, S, D) encoder output.
             encoder_out_lens: Its lengths (U,), or frames per row (U, S).
             languages: U codes or ``detect``; None: the default.
+            together: Most utterances in the decoder at once; None: all.
         """
-        chosen = self.choose_languages(
-            languages, lambda rows: self.detect(decoder, encoder_out[rows], encoder_out_lens[rows])
-        )
+
+        def detect(rows: list[int]) -> list[str]:
+            encoded = encoder_out[rows], encoder_out_lens[rows]
+            found = self.language_probabilities(decoder, *encoded, together)
+            return [code for code, _ in self.best_languages(found)]
+
+        chosen = self.choose_languages(languages, detect)
         return [self.tokens.prompt(code, self.task) for code in chosen]
 
     def choose_languages(
@@ -76,22 +81,19 @@ class WhisperPrompts:
         """Return whether the language is detected; None: that of the options."""
         return self._code(language) == DETECT and bool(self.tokens.languages)
 
-    def detect(
-        self, decoder: TreeDecoder, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
-    ) -> list[str]:
-        """Return the most probable language of each utterance; arguments as for ``make``."""
-        encoded = encoder_out, encoder_out_lens
-        found = self.best_languages(self.language_probabilities(decoder, *encoded))
-        return [code for code, _ in found]
-
     def language_probabilities(
-        self, decoder: TreeDecoder, encoder_out: torch.Tensor, encoder_out_lens: torch.Tensor
+        self,
+        decoder: TreeDecoder,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
+        together: int | None = None,
     ) -> torch.Tensor:
-        """Return probabilities (U, languages) after the start token (arXiv 2212.04356, 2.3)."""
-        num_utterances = len(encoder_out)
-        state = decoder.start(encoder_out, encoder_out_lens, with_heads=False)
-        starts, roots = [[self.tokens.start]] * num_utterances, [[ROOT]] * num_utterances
-        logits = decoder.logits(decoder.extend(state, starts, roots).hidden)
+        """Return probabilities (U, languages) after the start token (arXiv 2212.04356, 2.3).
+
+        Arguments as for ``make``.
+        """
+        starts = [[self.tokens.start]] * len(encoder_out)
+        logits = decoder.logits_after(encoder_out, encoder_out_lens, starts, together)
         return logits[:, [*self.tokens.languages.values()]].float().softmax(dim=-1)
 
     def best_languages(self, probabilities: torch.Tensor) -> list[tuple[str, float]]:

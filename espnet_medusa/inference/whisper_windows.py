@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -18,7 +17,6 @@ from espnet_medusa.decoding.search.search_options import THRESHOLD
 from espnet_medusa.decoding.search.state import ProbedToken, SearchState
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
 from espnet_medusa.decoding.search.timestamps import build_timestamp_rules
-from espnet_medusa.decoding.tree.token_tree import ROOT
 from espnet_medusa.inference.audio_batch import RecordingFeatures, WindowBatch, recording_features
 from espnet_medusa.inference.decoding_model import DecodingModel
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
@@ -37,12 +35,13 @@ from espnet_medusa.networks.whisper.transcript import TranscriptText, split_word
 class WhisperWindows(WindowDecoder):
     """The ``WindowDecoder`` of a Whisper, with the model's search, drafts and precision.
 
-    Raises InputError if the model or its search cannot decode windows with timestamps.
+    ``together``: most windows in encoder and decoder at once; None: all. Raises InputError if the
+    model or its search cannot decode windows with timestamps.
     """
 
-    def __init__(self, model: DecodingModel, options: LongFormOptions):
+    def __init__(self, model: DecodingModel, options: LongFormOptions, together: int | None = None):
         check_long_form(model, options)
-        self.model = model
+        self.model, self.together = model, together
         self.best_of, self.most_compressed = options.best_of, options.compression_ratio_threshold
         encoder, tokens = model.encoder.whisper, model.prompts.tokens
         self.window_frames = encoder.window_samples // HOP_SAMPLES
@@ -78,7 +77,7 @@ class WhisperWindows(WindowDecoder):
         return recording_features(samples, self.encoders)
 
     def encode(self, windows: Sequence[tuple[RecordingFeatures, Window]]) -> WindowBatch:
-        batch = WindowBatch(windows, self.window_frames)
+        batch = WindowBatch(windows, self.window_frames, self.together)
         batch.encode(self.model.encoder)
         if self.model.draft_model is not None:
             batch.encode(self.model.draft_model.encoder)
@@ -95,7 +94,8 @@ class WhisperWindows(WindowDecoder):
         def detect(rows: list[int]) -> list[str]:
             chosen = [windows[row] for row in rows]
             pairs = [(features, window) for features, several in chosen for window in several]
-            found = self._language_probabilities(WindowBatch(pairs, self.window_frames))
+            batch = WindowBatch(pairs, self.window_frames, self.together)
+            found = self._language_probabilities(batch)
             sizes = [len(several) for _, several in chosen]
             means = torch.stack([part.mean(dim=0) for part in found.split(sizes)])
             return [code for code, _ in self.model.prompts.best_languages(means)]
@@ -106,8 +106,8 @@ class WhisperWindows(WindowDecoder):
         return self.model.prompts.best_languages(self._language_probabilities(encoded))
 
     def _language_probabilities(self, batch: WindowBatch) -> torch.Tensor:
-        encoded = batch.encode(self.model.encoder)
-        return self.model.prompts.language_probabilities(self.model.search.decoder, *encoded)
+        encoded, decoder = batch.encode(self.model.encoder), self.model.search.decoder
+        return self.model.prompts.language_probabilities(decoder, *encoded, self.together)
 
     def decode(
         self, encoded: WindowBatch, rows: Sequence[Row], attempt: Attempt
@@ -125,7 +125,7 @@ class WhisperWindows(WindowDecoder):
             drafted = search.planner.proposer is not None
             inputs = self.model.draft_inputs(batch, starts) if drafted else None
             parts = starting, limits, inputs, probed, drafts
-            samples.append(search(encoder_out, frames, *parts))
+            samples.append(search(encoder_out, frames, *parts, together=self.together))
         return [self._likeliest(one, attempt.temperature) for one in zip(*samples, strict=True)]
 
     def text_ends_s(
@@ -137,11 +137,9 @@ class WhisperWindows(WindowDecoder):
         tokens = [[*start, first, *text] for start, text in zip(starts, texts, strict=True)]
         # The longest prompt and the longest text together are longer than the context.
         tokens = [row[-decoder.max_depth(0) :] for row in tokens]
-        paths = [[ROOT, *range(len(row) - 1)] for row in tokens]
-        state = decoder.start(*batch.encode(self.model.encoder), with_heads=False)
-        hidden = decoder.extend(state, tokens, paths).hidden
-        last = hidden[[end - 1 for end in accumulate(map(len, tokens))]]
-        times = decoder.logits(last)[:, first : self.clock.times.stop].argmax(dim=-1)
+        encoded = batch.encode(self.model.encoder)
+        logits = decoder.logits_after(*encoded, tokens, self.together)
+        times = logits[:, first : self.clock.times.stop].argmax(dim=-1)
         return [self.clock.seconds(first + time) for time in times.tolist()]
 
     def repeats_itself(self, tokens: Sequence[int]) -> bool:

@@ -2,7 +2,9 @@
 
 import torch
 
-from espnet_medusa.inference.decoding_model import DecodingModel
+from espnet_medusa.decoding.runtime.device_loop import REFILL_SHARE
+from espnet_medusa.inference.decoding_model import QUEUED_BATCHES, DecodingModel
+from espnet_medusa.inference.longform.driver import RECORDING_FRAMES
 from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
 
 ON_CPU = 8
@@ -10,7 +12,6 @@ LARGEST_ON_GPU = 32  # base on an H100: 64 together took longer per utterance th
 # The rest is for graphs, storages of other batch sizes, and a beam's cache that grows.
 USED_SHARE = 0.5
 FLOAT_BYTES = 4
-RECORDING_FRAMES = 360_000  # features of an hour are on the GPU while a recording is decoded
 ENCODER_STATES = 12  # hidden states of one encoder layer, feed-forward network included
 CACHED_TOKENS = 704  # first size of the self-attention cache (``graph_storage.Storage``)
 NODES = 16  # that a decoder call evaluates: hypotheses or drafted tokens
@@ -43,8 +44,9 @@ def utterance_bytes(
 ) -> int:
     """Return the GPU memory in bytes that one utterance of a batch needs.
 
-    Without features, these are 60 MB for base and 420 MB for large-v2 in float16. On an H100, 64
-    utterances took 61 to 69 and 390 MB each.
+    Without features, these are 70 MB for base and 530 MB for large-v2 in float16. On an H100, 64
+    utterances took 61 to 69 and 390 MB each, before others waited and began in a storage of their
+    own.
 
     Args:
         layers: Number of decoder layers.
@@ -52,8 +54,9 @@ def utterance_bytes(
         frames: Length of the encoder output.
         itemsize: Bytes of a number in the decoder's precision.
     """
-    encoder = (1 + ENCODER_STATES) * frames * width
+    encoder = (QUEUED_BATCHES + ENCODER_STATES) * frames * width
     keys_values = 2 * layers * (frames + CACHED_TOKENS) * width
+    keys_values += keys_values // REFILL_SHARE  # utterances that begin in a storage of their own
     logits = LOGIT_COPIES * NODES * vocabulary
     features = RECORDING_FRAMES * mel_bins
     return itemsize * (encoder + keys_values) + FLOAT_BYTES * (logits + features)

@@ -127,8 +127,9 @@ def make_decoder(
     preprocess = build_audio_preprocess(speech2text.asr_train_args)
     reader = AudioFileReader(speech2text.model.audio, preprocess, reading=reading)
     in_windows = long_form.needs_windows or why_not_long_form(speech2text.model) is None
-    windows = {"long_form": long_form, "all_in_windows": in_windows}
-    return UtteranceDecoder(speech2text, reader, batch_size, **windows)
+    how = {"long_form": long_form, "all_in_windows": in_windows}
+    how["batches"] = speech2text.model.batches_per_call
+    return UtteranceDecoder(speech2text, reader, batch_size, **how)
 
 
 def check_used(

@@ -102,5 +102,6 @@ def test_the_host_waits_once_per_call_and_once_per_draft(experiments, heads):
 
 def test_the_host_waits_once_for_several_calls_with_attending_heads(experiments):
     waits, calls = waits_of_greedy_search(experiments["attending"])
-    assert waits.pop("decoding/runtime/loop_graphs.py: read") == -(-calls // CALLS_PER_READ)
+    reads = 1 + -(-(calls - 1) // CALLS_PER_READ)
+    assert waits.pop("decoding/runtime/loop_graphs.py: read") == reads
     assert all(count <= len(SPEECHES) for count in waits.values()), "once an utterance"

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import EOS, HIDDEN_SIZE, random_encoder_out, tiny_decoder
 
-from espnet_medusa.decoding.search import chain_decoding
 from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
+from espnet_medusa.decoding.search.chain_decoding import chain_decoding
 from espnet_medusa.decoding.search.constraints import build_constraints
 from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
@@ -20,7 +20,7 @@ from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
 VOCAB_SIZE, FIRST_TIME = 22, EOS + 2
 SIZES = {"vocab_size": VOCAB_SIZE, "max_target_positions": 160}
-DECODE_CHAINS = "espnet_medusa.decoding.search.search.decode_chains"
+CHAIN_DECODING = "espnet_medusa.decoding.search.search.chain_decoding"
 
 
 @torch.no_grad()
@@ -42,7 +42,7 @@ class RandomDepths(AutoDepth):
 
     def __init__(self, rng: random.Random, most: int):
         super().__init__(0, range(most + 1))
-        self.random_depths = [rng.randint(0, most) for _ in range(5)]
+        self.random_depths = [rng.randint(0, most) for _ in range(12)]
         self.trial = rng.randint(0, most), rng.randint(0, 4)
         self.plans: list[DepthPlan] = []
 
@@ -81,9 +81,14 @@ def random_search(rng: random.Random, runtime, device="cpu", precision=None):
     return greedy_search(runtime, rule, rules, proposer, shape)
 
 
-def random_batch(rng: random.Random, seed: int, search, most=(1, 2, 7, 30, 55, 140), device="cpu"):
-    """Return the arguments of a search, for 1 to 5 utterances, and the texts that it asked of."""
-    count = rng.randint(1, 5)
+def random_batch(
+    rng: random.Random, seed: int, search, most=(1, 2, 7, 30, 55, 140), device="cpu", count=None
+):
+    """Return the arguments of a search, and the texts that it asked of.
+
+    ``count``: number of utterances; None: 1 to 5.
+    """
+    count = count or rng.randint(1, 5)
     encoded = random_encoder_out(seed, [rng.randint(1, 20) for _ in range(count)])
     prompts = [torch.tensor([3, 1, 5][: rng.randint(1, 3)]) for _ in range(count)]
     asked, may_be_limited = [], not search.strategy.scoring.constraints.renormalize
@@ -113,22 +118,23 @@ def results(states, probed):
     return found
 
 
-def decode_both_ways(search, batch, asked):
+def decode_both_ways(search, batch, asked, together=None):
     """Return the results of the chain loop and of the general loop, and the texts asked of."""
-    found, loop = [], chain_decoding.decode_chains
+    found = []
     for fast in (True, False):
         used = []
 
-        def decode_chains(*given, fast=fast, used=used):
-            used.append(fast and loop(*given))
-            return used[-1]
+        def choose(*given, fast=fast, used=used):
+            chosen = chain_decoding(*given) if fast else None
+            used.append(chosen is not None)
+            return chosen
 
         prompts = batch[2]
         probed = [ProbedToken(len(prompt) - 1, 4) for prompt in prompts]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(DECODE_CHAINS, decode_chains)
-            states = search(*batch, probed=probed)
-        assert used == [fast]
+            patch.setattr(CHAIN_DECODING, choose)
+            states = search(*batch, probed=probed, together=together)
+        assert {*used} == {fast}
         found.append((results(states, probed), {*asked}))
         asked.clear()
     return found

@@ -4,75 +4,87 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from espnet_medusa.decoding.runtime.chain_graph import GraphAttendingHeads
 from espnet_medusa.decoding.runtime.loop_graphs import CALLS_PER_READ, LoopGraphs
-from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
+from espnet_medusa.decoding.tree.chains import Begin, ChainRow, ChainRules
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.proposer import MISSING
 from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents, upload
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder, TreeState
 
+REFILL_SHARE = 4  # waiting utterances begin when so large a share (1/4) of the rows is free
+
 
 class DeviceLoop:
     """Decodes U utterances to their ends.
+
+    Waiting utterances begin in a storage of their own, and move to rows of those that have ended.
+    When none is left, rows leave.
 
     Args:
         runtime: A ``CudaGraphWhisperRuntime``.
         heads: The drafter; None: no drafts.
     """
 
+    queues = True
+
     def __init__(self, runtime: TreeDecoder, heads: GraphAttendingHeads | None):
         self.runtime, self.heads = runtime, heads
 
     def __call__(
-        self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow], plan: DepthPlan | None
+        self,
+        begin: Begin,
+        rules: ChainRules,
+        rows: Sequence[ChainRow],
+        plan: DepthPlan | None,
+        together: int,
     ) -> None:
         """Decode as ``ChainLoop``; the depth changes at most between two reads.
 
         ``draft_seconds`` remain 0, because drafting is a part of the iterations.
         """
-        started, texts = time.perf_counter(), [LoopText(row, rules.eos) for row in rows]
-        order = range(len(texts))
-        longest = max(len(row.prompt) + row.max_length for row in rows)
-        state.storage.reserve(longest + rules.depth)
-        reads, graphs = 0, None
-        while running := [text for text in texts if text.running]:
+        together = min(together, len(rows))
+        plan = plan or DepthPlan([rules.depth] * together)
+        given = LoopInput(begin, rules, [LoopText(row, rules.eos) for row in rows])
+        waiting, depth = [*range(together, len(rows))], plan.depth(together, 0)
+        fewest = min(-(-together // REFILL_SHARE), len(waiting))
+        seats, calls = self._begin(given, range(together), depth), 1
+        while True:
+            while waiting and len(seats.free) >= fewest:
+                new, waiting = waiting[:fewest], waiting[fewest:]
+                seats.take(self._begin(given, new, depth, fewest))
+            if not (running := [text for text in seats.texts if text.running]):
+                return
+            order = range(len(seats.texts))
+            if not waiting:
+                order = rows_that_stay([text.running for text in seats.texts])
+            depth = plan.depth(len(running), calls)
             most = min(CALLS_PER_READ, max(text.left for text in running))
             longest = max(text.num_slots for text in running)
-            if plan is not None:  # a trial is the second read's calls
-                call = 1 + (reads - 1) * CALLS_PER_READ
-                rules = replace(rules, depth=plan.depth(len(running), call))
             with self.runtime.graph_memory.lock:
-                last, graphs = graphs, self._graphs(state, rules, rows, len(texts))
-                if last is None:
-                    self._begin(state, graphs, rules, rows)
-                elif graphs is not last:
-                    moved = [(row, place) for place, row in enumerate(order) if place != row]
-                    if moved:
-                        state.storage.move(*zip(*moved, strict=True))
-                    graphs.continue_after(last, order)
-                for call in range(0 if reads else 1, most):
-                    graphs.iterate(state, longest + call * (1 + rules.depth))
-                log = graphs.read(most)
-            for call in log:
-                for text, columns in zip(texts, call, strict=True):
-                    text.read(*columns)
-            now = time.perf_counter()
-            for text in running:
-                text.row.seconds += (now - started) / len(running)
-            if plan is not None and reads:
-                plan.calls += [(len(running), rules.depth, (now - started) / most)] * most
-            started, reads = now, reads + 1
-            order = rows_that_stay([text.running for text in texts])
-            texts = [texts[row] for row in order]
+                seats.continue_in(self._graphs(given, seats.state, depth, len(order)), order)
+                started = time.perf_counter()
+                for call in range(most):
+                    seats.graphs.iterate(seats.state, longest + call * (1 + depth))
+                seconds = seats.read(most, started)
+            plan.calls += [(len(running), depth, seconds / most)] * most
+            calls += CALLS_PER_READ
 
-    def _begin(
-        self, state: TreeState, graphs: LoopGraphs, rules: ChainRules, rows: Sequence[ChainRow]
-    ) -> None:
-        """Evaluate the prompts, and write the first token of each text."""
+    def _begin(self, given: LoopInput, numbers: Sequence[int], depth: int, count: int = 0) -> Seats:
+        """Evaluate the prompts of utterances, and write the first token of each text.
+
+        ``count``: number of rows, because each number has graphs of its own; those that are left
+        repeat an utterance.
+        """
+        texts = [given.texts[number] for number in numbers]
+        spare = max(count - len(texts), 0)
+        rows = [text.row for text in texts] + [texts[-1].row] * spare
+        state = given.begin([*numbers, *[numbers[-1]] * spare])
+        started = time.perf_counter()
+        state.storage.reserve(given.capacity)
         sizes = [len(row.prompt) for row in rows]
         parents = [chain_parents(size, ROOT, 0) for size in sizes]
         outputs = self.runtime.extend(state, [[*row.prompt] for row in rows], parents)
@@ -81,17 +93,19 @@ class DeviceLoop:
             if row.probed is not None:
                 row.hidden = outputs.hidden[start + row.probed]
         last = upload([end - 1 for end in starts[1:]], outputs.hidden.device)
-        graphs.begin(state, rules, rows, outputs.hidden[last])
+        with self.runtime.graph_memory.lock:
+            seats = Seats(state, self._graphs(given, state, depth, len(rows)), texts)
+            seats.graphs.begin(state, given.rules, rows, outputs.hidden[last])
+            seats.read(1, started)
+        return seats
 
-    def _graphs(
-        self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow], count: int
-    ) -> LoopGraphs:
-        """Return the storage's graphs of so many utterances for such rules."""
+    def _graphs(self, given: LoopInput, state: TreeState, depth: int, count: int) -> LoopGraphs:
+        """Return the storage's graphs of so many utterances with drafts of this depth."""
+        rules, limited = replace(given.rules, depth=depth), given.limited
         blocked, times = rules.blocked, rules.timestamps
-        heads = self.heads if rules.depth else None
-        limited = any(row.min_length for row in rows)
+        heads = self.heads if depth else None
         key = (
-            *(count, heads, rules.eos, rules.depth, rules.min_log_prob, rules.renormalize, limited),
+            *(count, heads, rules.eos, depth, rules.min_log_prob, rules.renormalize, limited),
             None if blocked is None else blocked.shape,
             None if times is None else (times.first, times.last, times.latest_first),
         )
@@ -99,6 +113,66 @@ class DeviceLoop:
         if key not in loops:
             loops[key] = LoopGraphs(self.runtime, state.storage, heads, rules, limited, count)
         return loops[key]
+
+
+@dataclass(frozen=True)
+class LoopInput:
+    """What one call of the loop decodes."""
+
+    begin: Begin
+    rules: ChainRules  # with the greatest depth
+    texts: Sequence[LoopText]
+
+    @property
+    def limited(self) -> bool:
+        return any(text.row.min_length for text in self.texts)
+
+    @property
+    def capacity(self) -> int:
+        """Most slots of an utterance."""
+        rows = [text.row for text in self.texts]
+        return max(len(row.prompt) + row.max_length for row in rows) + self.rules.depth
+
+
+@dataclass
+class Seats:
+    """Utterances in a storage: row r decodes text r, or is free because that has ended."""
+
+    state: TreeState
+    graphs: LoopGraphs
+    texts: list[LoopText]
+
+    @property
+    def free(self) -> list[int]:
+        return [row for row, text in enumerate(self.texts) if not text.running]
+
+    def read(self, calls: int, started: float) -> float:
+        """Read the log of calls; divide and return the seconds since ``started``."""
+        running = [text for text in self.texts if text.running]
+        for call in self.graphs.read(calls):
+            for text, columns in zip(self.texts, call, strict=False):
+                text.read(*columns)
+        seconds = time.perf_counter() - started
+        for text in running:
+            text.row.seconds += seconds / len(running)
+        return seconds
+
+    def take(self, others: Seats) -> None:
+        """Move the utterances of other seats to free rows."""
+        sources, rows = range(len(others.texts)), self.free[: len(others.texts)]
+        self.state.storage.take(others.state.storage, sources, rows)
+        self.graphs.take(others.graphs, sources, rows)
+        for row, text in zip(rows, others.texts, strict=True):
+            self.texts[row] = text
+
+    def continue_in(self, graphs: LoopGraphs, order: Sequence[int]) -> None:
+        """Go on with these graphs; ``order``: the row that each of their rows continues."""
+        moved = [(row, place) for place, row in enumerate(order) if place != row]
+        if moved:
+            self.state.storage.take(self.state.storage, *zip(*moved, strict=True))
+        if graphs is not self.graphs:
+            graphs.take(self.graphs, order, range(len(order)))
+        self.graphs, self.texts = graphs, [self.texts[row] for row in order]
 
 
 def rows_that_stay(running: Sequence[bool]) -> list[int]:

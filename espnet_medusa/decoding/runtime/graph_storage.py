@@ -1,5 +1,7 @@
 """Tensors with fixed addresses for CUDA graphs; calls are padded to a few sizes (buckets)."""
 
+from __future__ import annotations
+
 import math
 import weakref
 from collections.abc import Sequence
@@ -134,14 +136,19 @@ class Storage:
         self.cache.num_nodes = 0
         self.cache.slots.zero_()  # masked slots count, too, if they hold NaN
 
-    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copy rows of utterances to other rows."""
+    def take(self, other: Storage, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy rows of utterances from this or another storage with as many frames."""
         rows = upload([sources, targets], self.cache.slots.device)
-        parts = [*self.encoder_keys_values, self.encoder_out_mask]
+        for part, of_other in zip(self._rows(), other._rows(), strict=True):
+            slots = min(part.size(1), of_other.size(1))  # the caches' sizes may differ
+            part[rows[1], :slots] = of_other[rows[0], :slots]
+
+    def _rows(self) -> list[torch.Tensor]:
+        """Return all tensors (U, ...)."""
+        parts = [*self.cache.slots.unbind(), *self.encoder_keys_values, self.encoder_out_mask]
         if self.cross_keys_values is not None:
             parts += [self.cross_keys_values.keys_values, self.cross_keys_values.mask]
-        for part in (*parts, *self.cache.slots.unbind()):
-            part[rows[1]] = part[rows[0]]
+        return parts
 
     def reserve(self, num_new: int) -> None:
         """Grow the cache for so many new nodes; growth moves it, so that graphs become invalid."""

@@ -101,18 +101,18 @@ class LoopGraphs:
         self.prompt_hidden.copy_(hidden[:, None])
         self._run(None, lambda: self._advance(state, self.prompt_hidden.flatten(0, 1)))
 
-    def continue_after(self, other: LoopGraphs, rows: Sequence[int]) -> None:
-        """Go on with U rows of other graphs, which differ in depth or number of utterances."""
-        rows = upload(rows, self.nodes.device)
-        self.numbers.copy_(other.numbers[rows])
-        self.nodes.fill_(MISSING)
+    def take(self, other: LoopGraphs, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Go on with utterances of other graphs, whose depth may differ, in these rows."""
+        sources, targets = upload([sources, targets], self.nodes.device)
         width = min(self.nodes.size(1), other.nodes.size(1))
-        self.nodes[:, :width] = other.nodes[rows, :width]
+        self.numbers[targets] = other.numbers[sources]
+        self.nodes.index_fill_(0, targets, MISSING)
+        self.nodes[targets, :width] = other.nodes[sources, :width]
         self.call.zero_()
         if self.blocked is not None:
             self.blocked.copy_(other.blocked)
-        if self.times is not None:
-            self._set_times(other.times.select(rows))
+        for part, value in zip(self.times or [], other.times or [], strict=True):
+            part[targets] = value[sources]
 
     def iterate(self, state: TreeState, longest: int) -> None:
         """Run one iteration; no text that goes on has more than ``longest`` slots."""

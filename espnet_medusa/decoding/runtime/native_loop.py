@@ -21,7 +21,7 @@ from espnet_medusa.decoding.runtime.native.library import (
 )
 from espnet_medusa.decoding.runtime.native.operations import NativeLinear, NativeNorm
 from espnet_medusa.decoding.runtime.native_decoder import NativeAttendingHeads, NativeStack
-from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
+from espnet_medusa.decoding.tree.chains import Begin, ChainRow, ChainRules
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.tree_decoder import TreeState
 
@@ -48,10 +48,18 @@ class NativeLoop:
         self.layers, self.norm, self.projection = layers, norm, projection
         self.positions, self.heads = positions, heads
 
+    queues = False
+
     def __call__(
-        self, state: TreeState, rules: ChainRules, rows: Sequence[ChainRow], plan: DepthPlan | None
+        self,
+        begin: Begin,
+        rules: ChainRules,
+        rows: Sequence[ChainRow],
+        plan: DepthPlan | None,
+        together: int,
     ) -> None:
-        """Decode as ``ChainLoop``; the state is not changed."""
+        """Decode as ``ChainLoop``; the tree state is not changed."""
+        state: TreeState = begin(range(len(rows)))
         layer, cross = self.layers[0], state.encoder_keys_values
         size = layer.num_heads * layer.head_size
         longest = max(len(row.prompt) for row in rows) + max(row.max_length for row in rows)

@@ -3,45 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from espnet_medusa.decoding.search.constraints import Constraints
 from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, DraftShape
 from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
 from espnet_medusa.decoding.search.state import SearchState
-from espnet_medusa.decoding.tree.chains import ChainRow, ChainRules
-from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder, TreeState
+from espnet_medusa.decoding.tree.chains import Begin, ChainLoop, ChainRow, ChainRules
+from espnet_medusa.decoding.tree.depth_plan import DepthPlan
+from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 
 
-def decode_chains(
-    decoder: TreeDecoder, planner: StepPlanner, tree_state: TreeState, states: Sequence[SearchState]
-) -> bool:
-    """Decode U initial states to their ends, as the general loop does; return whether it is done.
+@dataclass(frozen=True)
+class ChainDecoding:
+    decoder: TreeDecoder
+    loop: ChainLoop
+    rules: ChainRules
+    plan: DepthPlan | None
 
-    False: decoder, strategy, shape of drafts or rules need the general loop.
+    def __call__(self, begin: Begin, states: Sequence[SearchState], together: int) -> None:
+        """Decode U initial states to their ends, as the general loop does.
+
+        Arguments as those of ``ChainLoop``.
+        """
+        rows = [_row_of(state) for state in states]
+        self.loop(begin, self.rules, rows, self.plan, together)
+        for state, row in zip(states, rows, strict=True):
+            counts = state.statistics
+            counts.decoder_calls, counts.nodes = row.calls, row.nodes
+            counts.drafted, counts.accepted = row.drafted, row.accepted
+            counts.decoder_seconds += row.seconds
+            counts.draft_seconds += row.draft_seconds
+            if state.probed is not None:
+                probabilities = self.decoder.logits(row.hidden[None])[0].float().softmax(dim=-1)
+                state.probed.probability = float(probabilities[state.probed.token])
+
+
+def chain_decoding(
+    decoder: TreeDecoder, planner: StepPlanner, states: Sequence[SearchState] = ()
+) -> ChainDecoding | None:
+    """Return how to decode with a chain loop.
+
+    None: decoder, strategy, shape of drafts, rules or a state need the general loop.
     """
     if type(planner) is not StepPlanner or not planner.strategy.follows_best_tokens:
-        return False
+        return None
     rules = chain_rules(planner.strategy.scoring.constraints, planner.shape, planner.steps is None)
     if rules is None or any(state.trace is not None for state in states):
-        return False
+        return None
     limited = any(state.scorers.min_length for state in states)
     if limited and (rules.timestamps is not None or rules.renormalize):
-        return False
+        return None
     loop = decoder.chain_loop(None if planner.steps is None else planner.proposer)
-    if loop is None:
-        return False
-    rows = [_row_of(state) for state in states]
-    loop(tree_state, rules, rows, planner.plan)
-    for state, row in zip(states, rows, strict=True):
-        counts = state.statistics
-        counts.decoder_calls, counts.nodes = row.calls, row.nodes
-        counts.drafted, counts.accepted = row.drafted, row.accepted
-        counts.decoder_seconds += row.seconds
-        counts.draft_seconds += row.draft_seconds
-        if state.probed is not None:
-            probabilities = decoder.logits(row.hidden[None])[0].float().softmax(dim=-1)
-            state.probed.probability = float(probabilities[state.probed.token])
-    return True
+    return None if loop is None else ChainDecoding(decoder, loop, rules, planner.plan)
 
 
 def chain_rules(

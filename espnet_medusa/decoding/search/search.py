@@ -13,7 +13,7 @@ from itertools import accumulate
 import torch
 
 from espnet_medusa.data.encoder_rows import frame_counts, row_counts
-from espnet_medusa.decoding.search.chain_decoding import decode_chains
+from espnet_medusa.decoding.search.chain_decoding import chain_decoding
 from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
 from espnet_medusa.decoding.search.scores import Request
 from espnet_medusa.decoding.search.search_options import LengthLimits
@@ -44,6 +44,12 @@ class Search:
     def strategy(self) -> Strategy:
         return self.planner.strategy
 
+    @property
+    def queues(self) -> bool:
+        """Whether waiting utterances take the places of those that have ended."""
+        chains = chain_decoding(self.decoder, self.planner)
+        return chains is not None and chains.loop.queues
+
     def with_text_planner(self, planner: StepPlanner | None) -> Search:
         """Return the search with the proposer and the shape of a planner for draft texts."""
         if planner is not None:
@@ -60,6 +66,7 @@ class Search:
         draft_inputs: Sequence[DraftInput] | None = None,
         probed: Sequence[ProbedToken] | None = None,
         draft_texts: Sequence[Sequence[int] | None] | None = None,
+        together: int | None = None,
     ) -> list[SearchState]:
         """Decode U utterances; return states with sorted ``n_best`` lists, best first.
 
@@ -73,6 +80,7 @@ class Search:
             draft_inputs: U, for a draft model or CTC; None: the encoder output and the prompts.
             probed: U tokens whose probabilities the search sets, or None.
             draft_texts: U lists of tokens that draft; None: no text.
+            together: Most utterances in the decoder at once; None: all.
         """
         if isinstance(limits, LengthLimits):
             limits = [limits] * len(encoder_out)
@@ -98,14 +106,13 @@ class Search:
             if len(rows) < len(states):
                 batch = encoder_out[rows], encoder_out_lens[rows]
             going, inputs = _select(rows, states, draft_inputs)
-            self._run(going, *batch, inputs)
+            self._run(going, *batch, inputs, together or len(going))
         for state in states:
             self.strategy.finish(state)
             if state.trace is not None:
                 state.trace.finish(state)
-        return self._search_again(
-            states, encoder_out, encoder_out_lens, prompt, limits, draft_inputs
-        )
+        batch = encoder_out, encoder_out_lens, prompt
+        return self._search_again(states, batch, limits, draft_inputs, together)
 
     def _run(
         self,
@@ -113,19 +120,49 @@ class Search:
         encoder_out: torch.Tensor,
         encoder_out_lens: torch.Tensor,
         draft_inputs: Sequence[DraftInput],
+        together: int,
     ) -> None:
-        """Run the search loop on U initial states until all utterances are done."""
-        decoder, planner, started = self.decoder, self.planner, time.perf_counter()
+        """Decode U initial states to their ends, at most ``together`` at once."""
+        planner = self.planner
         if self.text_planner and any(one.text is not None for one in draft_inputs):
             planner = self.text_planner
-        planner, every = planner.planned(len(states)), states
-        tree_state = decoder.start(
-            encoder_out, encoder_out_lens, with_heads=planner.needs_head_input
-        )
-        share_seconds(states, started)
-        if decode_chains(decoder, planner, tree_state, states):
+        chains = chain_decoding(self.decoder, planner, states)
+        most = len(states) if chains is not None and chains.loop.queues else together
+        for first in range(0, len(states), most):
+            rows = slice(first, first + most)
+            batch = encoder_out[rows], encoder_out_lens[rows], draft_inputs[rows]
+            self._run_batch(planner, states[rows], *batch, together)
+
+    def _run_batch(
+        self,
+        planner: StepPlanner,
+        states: Sequence[SearchState],
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
+        draft_inputs: Sequence[DraftInput],
+        together: int,
+    ) -> None:
+        """Run the search loop, or the decoder's, until all U utterances are done.
+
+        Only the decoder's loop accepts more utterances than ``together``.
+        """
+        decoder, every = self.decoder, states
+        planner = planner.planned(min(len(states), together))
+
+        def begin(rows: Sequence[int]) -> TreeState:
+            started, batch = time.perf_counter(), (encoder_out, encoder_out_lens)
+            if [*rows] != [*range(len(every))]:
+                batch = [part[upload([*rows], part.device)] for part in batch]
+            tree_state = decoder.start(*batch, with_heads=planner.needs_head_input)
+            share_seconds([every[row] for row in rows], started)
+            return tree_state
+
+        chains = chain_decoding(decoder, planner, states)
+        if chains is not None:
+            chains(begin, states, together)
             planner.learn(every)
             return
+        tree_state = begin(range(len(states)))
         started, roots = time.perf_counter(), [state.root for state in states]
         context = DraftContext(
             roots, encoder_out.device, draft_inputs, tree_state.cross_keys_values
@@ -157,9 +194,7 @@ class Search:
                 share_seconds(decoded, started, drafting=True)
         planner.learn(every)
 
-    def _search_again(
-        self, states, encoder_out, encoder_out_lens, prompt, limits, draft_inputs
-    ) -> list[SearchState]:
+    def _search_again(self, states, batch, limits, draft_inputs, together) -> list[SearchState]:
         """Repeat searches that found no hypothesis, with a smaller minlenratio, as ESPnet does."""
         rows = [
             row
@@ -167,9 +202,11 @@ class Search:
             if not state.n_best and limits[row].minlenratio >= SHORTER
         ]
         if rows:
+            encoder_out, encoder_out_lens, prompt = batch
             limits, prompt, draft_inputs = _select(rows, limits, prompt, draft_inputs)
             limits = [replace(one, minlenratio=one.minlenratio - SHORTER) for one in limits]
-            again = self(encoder_out[rows], encoder_out_lens[rows], prompt, limits, draft_inputs)
+            batch = encoder_out[rows], encoder_out_lens[rows], prompt
+            again = self(*batch, limits, draft_inputs, together=together)
             for row, state in zip(rows, again, strict=True):
                 state.statistics += states[row].statistics
                 states[row] = state

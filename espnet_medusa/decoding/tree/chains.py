@@ -10,6 +10,9 @@ import torch
 
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 
+# Returns the ``TreeState`` of ``TreeDecoder.start`` for these utterances.
+Begin = Callable[[Sequence[int]], Any]
+
 
 @dataclass(frozen=True, eq=False)
 class ChainRules:
@@ -42,20 +45,28 @@ class ChainRow:
     nodes: int = 0  # evaluated tokens
     drafted: list[int] = field(default_factory=list)  # drafts with 1, 2, ... steps
     accepted: list[int] = field(default_factory=list)  # drafts with 1, 2, ... accepted steps
-    seconds: float = 0.0  # its share of all calls and drafts
+    seconds: float = 0.0  # its share of all calls and drafts, without ``Begin``
     draft_seconds: float = 0.0  # of the drafts
 
 
 class ChainLoop(Protocol):
     """Greedy search with chains as drafts."""
 
+    queues: bool  # whether waiting utterances take the places of those that have ended
+
     def __call__(
-        self, state: Any, rules: ChainRules, rows: Sequence[ChainRow], plan: DepthPlan | None
+        self,
+        begin: Begin,
+        rules: ChainRules,
+        rows: Sequence[ChainRow],
+        plan: DepthPlan | None,
+        together: int,
     ) -> None:
         """Decode U utterances to their ends, and set the results of rows.
 
         Args:
-            state: The ``TreeState`` of ``TreeDecoder.start``.
+            begin: Begins utterances, each when the decoder has room for it.
             plan: Depths of drafts, at most ``rules.depth``; receives the seconds of calls. None:
                 always ``rules.depth``.
+            together: Most utterances in the decoder at once; U may be greater if ``queues``.
         """

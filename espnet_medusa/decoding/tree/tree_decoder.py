@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from espnet_medusa.decoding.tree.best_tokens import best_tokens, top_tokens
 from espnet_medusa.decoding.tree.chains import ChainLoop
 from espnet_medusa.decoding.tree.node_cache import NodeCache
 from espnet_medusa.decoding.tree.proposer import Proposer
-from espnet_medusa.decoding.tree.token_tree import TokenTree, upload
+from espnet_medusa.decoding.tree.token_tree import ROOT, TokenTree, chain_parents, upload
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,27 @@ class TreeDecoder(ABC):
     @abstractmethod
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the base head's logits: (..., D) to (..., V)."""
+
+    def logits_after(
+        self,
+        encoder_out: torch.Tensor,
+        encoder_out_lens: torch.Tensor,
+        texts: Sequence[Sequence[int]],
+        together: int | None = None,
+    ) -> torch.Tensor:
+        """Return the logits (U, V) after the last tokens of U texts.
+
+        Encoder output as for ``start``. ``together``: most utterances of a call; None: all.
+        """
+        most, found = together or len(texts), []
+        for first in range(0, len(texts), most):
+            rows = slice(first, first + most)
+            state = self.start(encoder_out[rows], encoder_out_lens[rows], with_heads=False)
+            paths = [chain_parents(len(text), ROOT, 0) for text in texts[rows]]
+            hidden = self.extend(state, texts[rows], paths).hidden
+            ends = [end - 1 for end in accumulate(map(len, texts[rows]))]
+            found.append(self.logits(hidden[upload(ends, hidden.device)]))
+        return torch.cat(found)
 
     def chain_loop(self, proposer: Proposer | None) -> ChainLoop | None:
         """Return greedy search with chains of this drafter in one call; None: not supported.

@@ -13,7 +13,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from espnet_medusa.data.audio.voice_activity import SpeechDetector
 from espnet_medusa.inference.longform.language_windows import find_language_windows
@@ -28,13 +27,24 @@ logger = logging.getLogger(__name__)
 
 # Less speech at the end of a chunk gets no further window: the model would hallucinate there.
 SHORTEST_REST_FRAMES = 50
+RECORDING_FRAMES = 180_000  # half an hour; more recordings run together if they are shorter
 
 
 class LongForm:
-    """Decodes recordings of any length, up to ``batch_size`` per batch."""
+    """Decodes recordings of any length, up to ``batch_size`` per batch.
 
-    def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
-        self.decoder, self.options, self.batch_size = decoder, options, batch_size
+    ``batches``: how many batches the decoder takes in one call.
+    """
+
+    def __init__(
+        self,
+        decoder: WindowDecoder,
+        options: LongFormOptions,
+        batch_size: int = 1,
+        batches: int = 1,
+    ):
+        self.decoder, self.options = decoder, options
+        self.batch_size, self.most_windows = batch_size, batch_size * batches
         self.windows = WindowSteps(decoder, options)
 
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
@@ -45,7 +55,9 @@ class LongForm:
         """
         waiting, batch = iter(recordings), []
         while True:
-            new = [*map(self._begin, islice(waiting, self.batch_size - len(batch)))]
+            new: list[RunningRecording] = []
+            while self._has_room(batch + new) and (recording := next(waiting, None)):
+                new.append(self._begin(recording))
             self._choose_languages([running for running in new if running.error is None])
             batch += new
             if not batch:
@@ -53,6 +65,12 @@ class LongForm:
             self.windows.step([passage for running in batch for passage in running.passages])
             yield from [running.step() for running in batch]
             batch = [running for running in batch if not running.done]
+
+    def _has_room(self, batch: Sequence[RunningRecording]) -> bool:
+        """Return whether a further recording may begin; long ones need memory for features."""
+        frames = sum(running.features.frames for running in batch if running.features is not None)
+        few = frames < self.batch_size * RECORDING_FRAMES
+        return len(batch) < (self.most_windows if few else self.batch_size)
 
     def _begin(self, recording: LongRecording) -> RunningRecording:
         started = time.perf_counter()
@@ -133,8 +151,14 @@ def pack_speech(
 class ChunkedLongForm(LongForm):
     """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch."""
 
-    def __init__(self, decoder: WindowDecoder, options: LongFormOptions, batch_size: int = 1):
-        super().__init__(decoder, options, batch_size)
+    def __init__(
+        self,
+        decoder: WindowDecoder,
+        options: LongFormOptions,
+        batch_size: int = 1,
+        batches: int = 1,
+    ):
+        super().__init__(decoder, options, batch_size, batches)
         parameters = options.vad_parameters
         most_s = parameters.max_speech_duration_s or math.inf
         self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
@@ -146,7 +170,7 @@ class ChunkedLongForm(LongForm):
         """Decode as ``LongForm``; read recordings when a batch has room for their chunks."""
         waiting, chunks = iter(recordings), []
         while True:
-            while len(chunks) < self.batch_size and (recording := next(waiting, None)) is not None:
+            while len(chunks) < self.most_windows and (recording := next(waiting, None)):
                 begun = self._begin(recording)
                 if begun.done:
                     yield begun.step()
@@ -154,7 +178,7 @@ class ChunkedLongForm(LongForm):
                     chunks += begun.passages
             if not chunks:
                 return
-            batch = chunks[: self.batch_size]
+            batch = chunks[: self.most_windows]
             self.windows.step(batch)
             decoded = {id(chunk.recording): chunk.recording for chunk in batch}
             yield from [running.step() for running in decoded.values()]

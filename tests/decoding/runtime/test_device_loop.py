@@ -62,10 +62,40 @@ def test_the_same_as_the_general_loop(seed, device="cpu", most=(1, 2, 7, 30, 55,
     runtime = graph_runtime(random_decoder(rng, seed).to(device))
     search = random_search(rng, runtime, device, "float32")
     for batch_seed in (seed, seed + 1000):
-        batch, asked = random_batch(rng, batch_seed, search, most, device)
+        count = rng.choice([rng.randint(1, 5), rng.randint(6, 12)])
+        batch, asked = random_batch(rng, batch_seed, search, most, device, count)
+        together = rng.choice([None, rng.randint(1, 8)])  # the others wait
         # Depths change with fewer utterances and in trials, here only between two reads.
         changes = isinstance(search.planner.shape.lookahead, RandomDepths)
-        assert_same(*decode_both_ways(search, batch, asked), counted=not changes)
+        found = decode_both_ways(search, batch, asked, together)
+        assert_same(*found, counted=not changes)
+
+
+def test_waiting_utterances_take_free_rows(monkeypatch):
+    """Few calls have free rows, and each new text begins when an earlier one has ended."""
+    runtime, rules = graph_runtime(tiny_decoder(0, vocab_size=VOCAB_SIZE)), SearchOptions()
+    rules = build_constraints(rules, VOCAB_SIZE, EOS)
+    search, counts = greedy_search(runtime, BEST_ONLY, rules), []
+    iterate = LoopGraphs.iterate
+
+    def counted(self, *given):
+        counts.append(len(self.nodes))
+        iterate(self, *given)
+
+    monkeypatch.setattr(LoopGraphs, "iterate", counted)
+    lengths = [41, 9, 9, 9, 9, 9, 9, 9, 9, 9]
+    limits = [LengthLimits(-length, -length) for length in lengths]
+    encoded, prompts = random_encoder_out(0, [7] * 10), [torch.tensor([3])] * 10
+    assert search.queues
+    alone = [search(*(part[row : row + 1] for part in encoded), prompts[:1], limits[row : row + 1])
+             for row in range(10)]  # fmt: skip
+    counts.clear()
+    states = search(*encoded, prompts, limits, together=4)
+    assert [state.tokens for state in states] == [state.tokens for (state,) in alone]
+    assert [state.statistics.decoder_calls for state in states] == lengths
+    # Three times three short texts beside the long one, and what is left of it.
+    assert counts == [4] * 24 + [1] * 16
+    assert {len(storage.encoder_out_mask) for storage in runtime.storages.values()} == {1, 4}
 
 
 @cases(
@@ -173,7 +203,7 @@ def test_one_graph_per_iteration_and_few_reads(depth, most, monkeypatch):
     search = greedy_search(runtime, BEST_ONLY, rules, proposer, DraftShape(depth))
     states = search(*random_encoder_out(0, [9, 3]), [torch.tensor([1])] * 2, LengthLimits(-most))
     needed = max(state.statistics.decoder_calls for state in states)
-    assert calls["read"] == -(-needed // CALLS_PER_READ)
+    assert calls["read"] == 1 + -(-(needed - 1) // CALLS_PER_READ)
     assert needed - 1 <= calls["iterate"] < needed - 1 + CALLS_PER_READ
     assert calls["run"] == calls["iterate"] + 2, "the prompts, and their last tokens' results"
 

@@ -67,8 +67,8 @@ def detected(speech2text, monkeypatch):
 
         init = WhisperWindows.encode.__globals__["WindowBatch"].__init__
 
-        def remember(self, pairs, frames):
-            init(self, pairs, frames)
+        def remember(self, pairs, *sizes):
+            init(self, pairs, *sizes)
             self.starts = [window.seek for _, window in pairs]
 
         monkeypatch.setattr(WhisperWindows.encode.__globals__["WindowBatch"], "__init__", remember)

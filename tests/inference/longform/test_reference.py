@@ -219,8 +219,8 @@ def test_best_of_takes_the_likeliest_sample(models, monkeypatch, seed):
     def recorded(decoder, constraints, temperature, seed):
         search = sampling_search(decoder, constraints, temperature, seed)
 
-        def run(*parts):
-            states = search(*parts)
+        def run(*parts, **others):
+            states = search(*parts, **others)
             made.append((seed, states))
             return states
 
