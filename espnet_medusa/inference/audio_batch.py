@@ -20,6 +20,7 @@ from espnet_medusa.decoding.runtime.encoder import build_encoder_runtime
 from espnet_medusa.decoding.runtime.native_encoder import NativeEncoder
 from espnet_medusa.decoding.runtime.precision import encoder_precision
 from espnet_medusa.inference.longform.window import FRAMES_PER_S, Window
+from espnet_medusa.networks.masks import inside
 from espnet_medusa.networks.merged_padding import FULL, MERGED, PADDINGS, kept_rows
 from espnet_medusa.networks.whisper.log_mel import HOP_SAMPLES, SAMPLE_RATE_HZ
 from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
@@ -236,7 +237,7 @@ class AudioBatch:
                 encoder.encode(*(part[first : first + most] for part in inputs))
                 for first in range(0, len(self.lengths), most)
             ]
-            encoder_out, frames = map(cat_padded, zip(*parts, strict=True))
+            encoder_out, frames = join_encoded(parts)
             if encoder.whisper is not None and encoder.whisper.crop_to_audio:
                 return encoder.whisper.crop(encoder_out, frames, self.lengths)
             return encoder_out, frames
@@ -272,11 +273,21 @@ class AudioBatch:
         return kept_rows(whisper.frames_of_speech(self.lengths), rows)
 
 
-def cat_padded(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Join batches (U,) or (U, S, ...), whose S may differ, with zeros after shorter rows."""
-    if len(parts) == 1 or parts[0].dim() == 1:
-        return parts[0] if len(parts) == 1 else torch.cat([*parts])
-    return pad_sequence([row for part in parts for row in part], batch_first=True)
+def join_encoded(parts: Sequence[Encoded]) -> Encoded:
+    """Join batches; their S may differ, and rows may be merged in some of them only."""
+    if len(parts) == 1:
+        return parts[0]
+    batches, lengths = zip(*parts, strict=True)
+    if any(part.dim() > 1 for part in lengths):  # frames per row: (U, S)
+        lengths = [
+            part if part.dim() > 1 else inside(batch, part)
+            for batch, part in zip(batches, lengths, strict=True)
+        ]
+        lengths = pad_sequence([row.long() for part in lengths for row in part], batch_first=True)
+    else:
+        lengths = torch.cat(lengths)
+    rows = [row for batch in batches for row in batch]
+    return pad_sequence(rows, batch_first=True), lengths
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 
 from espnet_medusa.inference import batches
-from espnet_medusa.inference.batches import Utterance, make_batches, read_pools
+from espnet_medusa.inference.batches import Utterance, join_batches, make_batches, read_pools
 
 
 def utterance(number: int, samples: int = 160) -> Utterance:
@@ -60,3 +60,9 @@ def test_long_audio_makes_pools_smaller(monkeypatch):
     entries = [utterance(number, samples) for number, samples in enumerate([600, 600, 200, 1, 2])]
     pools = [*read_pools(entries, 8)]
     assert [[entry.key for entry in pool] for pool in pools] == [["u0", "u1"], ["u2", "u4", "u3"]]
+
+
+def test_joined_batches_are_decoded_with_as_many_together_as_in_the_first_one():
+    batches = [[5, 1], [2, 4, 3], [6, 7, 0], [9]]
+    assert [*join_batches(batches, 3)] == [([5, 1, 2, 4, 3, 6, 7, 0], 2), ([9], 1)]
+    assert [*join_batches(batches, 1)] == [(batch, len(batch)) for batch in batches]

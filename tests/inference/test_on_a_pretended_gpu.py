@@ -81,6 +81,25 @@ def test_texts_are_those_of_a_cpu(experiments, heads, way):
     )
 
 
+@pytest.mark.parametrize("way", ["plain", "heads", "heads, tree", "CTC", "beam, heads"])
+def test_texts_of_waiting_utterances_are_those_of_a_cpu(experiments, way):
+    """Two are in encoder and decoder at once; the general loop decodes them in batches of two."""
+    experiment, speeches = experiments[ALL], [noise(n, 3000 * n) for n in (5, 1, 3, 2, 4)]
+    options = {"ctc_weight": 0.0, "lm_weight": 0.0} | WAYS[way]
+
+    def decode(device, **others):
+        model = Speech2Text(experiment.config, experiment.model, device=device, **options)
+        assert model.model.batches_per_call == (4 if others and way in ("plain", "heads") else 1)
+        return [
+            (one.results[0][0], one.statistics.decoder_calls)
+            for one in model.decode(speeches, **others)
+        ]
+
+    expected = decode("cpu")
+    with pretended_cuda():
+        assert decode("cuda:0", together=2) == expected
+
+
 def waits_of_greedy_search(experiment) -> tuple[Counter, int]:
     """Return how often the host waits, by place, and the decoder calls of a batch."""
     options = {"ctc_weight": 0.0, "lm_weight": 0.0} | GREEDY

@@ -178,7 +178,7 @@ def test_batch_size_of_a_gpu_by_its_free_memory(shape, free_gb, expected):
 
 
 def test_batch_size_of_a_model(speech2text, monkeypatch):
-    free = Mock(return_value=(2 * 10**9, 10**10))
+    free = Mock(return_value=(10**9, 10**10))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", free)
     on_gpu = replace(speech2text.model, device=torch.device("cuda:1"))

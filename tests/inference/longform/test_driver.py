@@ -18,6 +18,7 @@ from whisper.transcribe import transcribe
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.search.statistics import DecodingStatistics
+from espnet_medusa.inference.longform import driver
 from espnet_medusa.inference.longform.driver import LongForm
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.longform.recording import LongRecording
@@ -214,6 +215,28 @@ def test_an_exception_only_ends_its_own_recording(batch_size):
     }  # fmt: skip
     assert len(ended) == 6 and all(one.segments for one in ended.values() if one.error is None)
     assert [*LongForm(Failing(), LongFormOptions())(recordings[1:2])][0].done
+
+
+def test_batches_of_a_call_have_many_short_recordings_or_few_long_ones(monkeypatch):
+    sizes, options = [], LongFormOptions(no_speech_threshold=None)
+
+    class Counting(Decoder):
+        def encode(self, windows):
+            sizes.append(len(windows))
+            return super().encode(windows)
+
+    def decode(frames_each):
+        sizes.clear()
+        monkeypatch.setattr(driver, "RECORDING_FRAMES", frames_each)
+        return decode_all(LongForm(Counting(), options, 2, batches=3), numbered(20, range(9)))
+
+    ended, few = decode(4000), decode(900)
+    assert max(sizes) == 2
+    assert {key: one.text for key, one in ended.items()} == {key: few[key].text for key in few}
+    decode(4000)
+    assert sizes[0] == 4, "8000 frames are four recordings of 20 s"
+    decode(9000)
+    assert sizes[0] == 6 and sum(sizes) >= 9
 
 
 class FailsInBatches(Decoder):

@@ -15,6 +15,7 @@ from espnet_medusa.data.encoder_rows import row_counts
 from espnet_medusa.inference.longform.long_form_options import LongFormOptions
 from espnet_medusa.inference.speech2text import Speech2Text
 from espnet_medusa.networks import whisper_encoder
+from espnet_medusa.networks.masks import inside
 
 SPEECHES = [noise_and_silence(s, seed) for seed, s in enumerate((0.3, 7.0, 29.9, 33.0, 3.0))]
 RATE_HZ = 16000
@@ -50,6 +51,19 @@ def test_the_rows_of_the_padding_are_equal(both_paddings, no_gradients):
     for row, count in enumerate(sizes):
         repeated = fewer[row, :count].repeat_interleave(frames[row, :count], dim=0)
         torch.testing.assert_close(repeated, rows[row], rtol=0.0, atol=1e-4)
+
+
+def test_encoder_output_in_parts_is_that_of_a_batch(both_paddings, no_gradients):
+    for one in both_paddings():
+        expected, frames = one.model.encode(one.model.batch(SPEECHES[:3]))
+        found, frames_of_parts = one.model.encode(one.model.batch(SPEECHES[:3], together=1))
+        assert torch.equal(frames_of_parts, frames)
+        used = inside(expected, row_counts(frames))
+        torch.testing.assert_close(found[used], expected[used], rtol=0.0, atol=1e-4)
+        together = one.decode(SPEECHES[:3], together=2)
+        assert [row.results[0][2] for row in together] == [
+            row.results[0][2] for row in one.decode(SPEECHES[:3])
+        ]
 
 
 def decode_with_both(models, samples, options, batch_size=1):
