@@ -5,6 +5,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -31,7 +32,7 @@ from inputs import Utterance, enter_experiment, enter_recipe, read_utterances
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.decoding.runtime.process import keep_freed_memory
 from espnet_medusa.decoding.search.search_options import FIXED
-from espnet_medusa.inference.batches import make_batches
+from espnet_medusa.inference.batches import join_batches, make_batches
 from espnet_medusa.inference.convert.experiment import CONFIG, read_experiment
 from espnet_medusa.inference.convert.write_whisper import write_hugging_face
 from espnet_medusa.inference.experiment import find_weights
@@ -73,8 +74,13 @@ PEERS = {  # module and class of other programs
 ALONE = (COMPILED, ASSISTED, FASTER_WHISPER)  # only one utterance at a time
 OWN_MEMORY = (CTRANSLATE2, FASTER_WHISPER)  # on the GPU, not torch's
 WARM_UP_UTTERANCES = 16  # enough for calls of all usual sizes
-# U utterances (samples,) to their texts.
-Transcribe = Callable[[Sequence[np.ndarray]], Timed]
+
+
+@dataclass(frozen=True)
+class Program:
+    # U utterances (samples,), and how many of them are decoded together, to texts.
+    transcribe: Callable[[Sequence[np.ndarray], int], Timed]
+    batches: Callable[[int], int] = lambda batch_size: 1  # per call
 
 
 def measure(part: Part, args: Namespace) -> None:
@@ -136,7 +142,7 @@ def measure_batches(
     args: Namespace,
     utterances: Sequence[Utterance],
     who: tuple[str, str, str],
-    begin: Callable[[], Transcribe],
+    begin: Callable[[], Program],
 ) -> None:
     """Measure all batch sizes of a contestant with its weights and way."""
     contestant, opened = who[0], []
@@ -163,18 +169,20 @@ def measure_batches(
 
 
 def transcribe(
-    work: Transcribe, utterances: Sequence[Utterance], batch_size: int, device: str
+    program: Program, utterances: Sequence[Utterance], batch_size: int, device: str
 ) -> tuple[list[str], Row]:
     """Transcribe N utterances, similar lengths together; return texts and figures.
 
-    Milliseconds are per utterance, medians over full batches.
+    Milliseconds are per utterance, medians over full batches; our program gets several at once.
     """
     batches = make_batches([len(one.speech) for one in utterances], batch_size)
-    speeches = [[utterances[index].speech for index in batch] for batch in batches]
+    joined = [*join_batches(batches, program.batches(batch_size))]
+    batches = [batch for batch, _ in joined]
+    given = [([utterances[index].speech for index in batch], size) for batch, size in joined]
     forget_peak(device)
-    for batch in speeches[: -(-WARM_UP_UTTERANCES // batch_size)]:
-        work(batch)
-    timed = [*map(work, speeches)]
+    for call in given[: -(-WARM_UP_UTTERANCES // len(batches[0]))]:
+        program.transcribe(*call)
+    timed = [program.transcribe(*call) for call in given]
     results: dict[int, Result] = {}
     for batch, one in zip(batches, timed, strict=True):
         results |= zip(batch, one.results, strict=True)
@@ -209,14 +217,14 @@ def open_whisper(exp_dir: Path, device: str, **options) -> Speech2Text:
     return model
 
 
-def ours(exp_dir: Path, device: str, weights: str, way: str) -> Transcribe:
+def ours(exp_dir: Path, device: str, weights: str, way: str) -> Program:
     """Open our search, with encoder and decoder in one precision."""
     numbers = {"decoder_precision": weights, "encoder_precision": weights}
     model = open_whisper(exp_dir, device, **OUR_WAYS[way], **numbers)
     model.release_weights()
 
-    def work(speeches: Sequence[np.ndarray]) -> Timed:
-        decodings = model.decode(speeches)
+    def work(speeches: Sequence[np.ndarray], together: int) -> Timed:
+        decodings = model.decode(speeches, together=together)
         results = [
             Result((one.results[0][0] or "") if one.results else "", counts=vars(one.statistics))
             for one in decodings
@@ -225,20 +233,21 @@ def ours(exp_dir: Path, device: str, weights: str, way: str) -> Transcribe:
         total = sum(one.statistics.total_seconds for one in decodings)
         return Timed(results, total - decoder, decoder)
 
-    return work
+    return Program(work, model.model.batches_per_call)
 
 
 def peer(
     subject: SpeechSubject, args: Namespace, contestant: str, weights: str, way: str
-) -> Transcribe:
+) -> Program:
     """Open another program."""
     module, name = PEERS[contestant].split(".")
     kind = getattr(importlib.import_module(f"contestants.{module}"), name)
     model = kind(subject, weights, Setup(args.device, args.threads))
     if contestant in ALONE:
         alone = Way(contestant, weights, GREEDY)
-        return lambda speeches: model.transcribe(alone, *speeches)
-    return partial(model.transcribe_batch, beam_size=BEAM_SIZES.get(way, 1))
+        return Program(lambda speeches, _: model.transcribe(alone, *speeches))
+    in_batches = partial(model.transcribe_batch, beam_size=BEAM_SIZES.get(way, 1))
+    return Program(lambda speeches, _: in_batches(speeches))
 
 
 main = partial(run, measure, ["whisper", "assistant", "data_dir", "num_utterances"])

@@ -177,7 +177,8 @@ def open_decoder(options: dict) -> UtteranceDecoder:
     speech2text.release_weights(long_form)
     reader = make_reader(speech2text, options["allow_pipes"])
     limits = options["batch_size"], options["max_batch_frames"]
-    how = *limits, long_form, options["fallback"], speech2text.model.batches_per_call
+    batches = speech2text.model.batches_per_call(options["batch_size"])
+    how = *limits, long_form, options["fallback"], batches
     return UtteranceDecoder(speech2text, reader, *how)
 
 

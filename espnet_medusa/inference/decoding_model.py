@@ -57,10 +57,10 @@ class DecodingModel:
         """ESPnet's module: ``encoder``, ``decoder``, ``ctc``, ``token_list``."""
         return self.trained.asr_model
 
-    @property
-    def batches_per_call(self) -> int:
-        """How many batches the search decodes in one call, so that no row waits for others."""
-        return QUEUED_BATCHES if self.search is not None and self.search.queues else 1
+    def batches_per_call(self, batch_size: int) -> int:
+        """Return how many batches the search decodes in one call, so that few rows are free."""
+        queues = batch_size > 1 and self.search is not None and self.search.queues
+        return QUEUED_BATCHES if queues else 1
 
     def batch(self, speeches: Sequence[Speech], together: int | None = None) -> AudioBatch:
         """Build a batch of U utterances, each as for ``AudioLimits.read``."""

@@ -373,7 +373,7 @@ class Speech2Text(ESPnetSpeech2Text):
         options = with_word_times(self.model, options)
         run = ChunkedLongForm if options.vad_filter else LongForm
         windows = WhisperWindows(self.model, options, together=batch_size)
-        return run(windows, options, batch_size, self.model.batches_per_call)
+        return run(windows, options, batch_size, self.model.batches_per_call(batch_size))
 
     def live(self, language: str | None = None, **options: Any) -> LiveTranscriber:
         """Return the transcriber of a stream, to which pieces of audio are added.

@@ -89,7 +89,7 @@ def test_texts_of_waiting_utterances_are_those_of_a_cpu(experiments, way):
 
     def decode(device, **others):
         model = Speech2Text(experiment.config, experiment.model, device=device, **options)
-        assert model.model.batches_per_call == (4 if others and way in ("plain", "heads") else 1)
+        assert model.model.batches_per_call(2) == (4 if others and way in ("plain", "heads") else 1)
         return [
             (one.results[0][0], one.statistics.decoder_calls)
             for one in model.decode(speeches, **others)
