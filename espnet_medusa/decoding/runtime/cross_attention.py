@@ -6,7 +6,9 @@ from collections.abc import Iterable
 import torch
 
 from espnet_medusa.data.threads import lock_of
+from espnet_medusa.decoding.draft.cascade import CascadeProposer
 from espnet_medusa.decoding.draft.head_proposers import AttendingHeadsProposer
+from espnet_medusa.decoding.draft.text import TextProposer
 from espnet_medusa.decoding.runtime.heads import PackedCrossKeysValues
 from espnet_medusa.decoding.runtime.layer import (
     AttentionWeights,
@@ -22,7 +24,7 @@ from espnet_medusa.decoding.runtime.native_decoder import (
     NativeStack,
     visible_bits,
 )
-from espnet_medusa.decoding.runtime.native_loop import NativeLoop
+from espnet_medusa.decoding.runtime.native_loop import NativeLoop, TextDrafts
 from espnet_medusa.decoding.runtime.precision import Precision
 from espnet_medusa.decoding.runtime.tree_runtime import TreeRuntime
 from espnet_medusa.decoding.tree.node_cache import GROWTH
@@ -61,12 +63,17 @@ class CrossAttentionRuntime(TreeRuntime):
         native = isinstance(self.layers, NativeStack) and self.embeds_projection
         if not native or self.base_head is not None:
             return None
-        heads = None
+        heads = texts = None
+        if type(proposer) is CascadeProposer and type(proposer.first) is TextProposer:
+            texts = TextDrafts(proposer.first.times, proposer.second_depth)
+            proposer = proposer.second
+        elif type(proposer) is TextProposer:
+            texts, proposer = TextDrafts(proposer.times, 0), None
         if proposer is not None:
             heads = proposer.heads if type(proposer) is AttendingHeadsProposer else None
             if not (isinstance(heads, NativeAttendingHeads) and heads.has_chain):
                 return None
-        return NativeLoop(self.layers, self.norm, self.projection, self.positions, heads)
+        return NativeLoop(self.layers, self.norm, self.projection, self.positions, heads, texts)
 
     def _compute(self, state: TreeState, nodes: NewNodes) -> NodeOutputs:
         table = self._position_table(state.num_nodes)  # a node's depth is below this number

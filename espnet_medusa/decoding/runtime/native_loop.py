@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import addressof, c_void_p
+from typing import NamedTuple
 
 import torch
 
@@ -26,6 +27,13 @@ from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.tree_decoder import TreeState
 
 
+class TextDrafts(NamedTuple):
+    """How texts draft, and after them heads: ``CascadeProposer``."""
+
+    times: range  # timestamps, which alignment skips
+    heads_depth: int  # most tokens of drafts by heads
+
+
 class NativeLoop:
     """Decodes U utterances to their ends.
 
@@ -34,7 +42,8 @@ class NativeLoop:
         norm: After the layers.
         projection: To the logits; its dequantized rows are the token embeddings.
         positions: (positions, D) float32.
-        heads: That draft; None: no drafts.
+        heads: That draft; None: no drafts by heads.
+        texts: How texts draft; None: not.
     """
 
     def __init__(
@@ -44,9 +53,10 @@ class NativeLoop:
         projection: NativeLinear,
         positions: torch.Tensor,
         heads: NativeAttendingHeads | None,
+        texts: TextDrafts | None = None,
     ):
         self.layers, self.norm, self.projection = layers, norm, projection
-        self.positions, self.heads = positions, heads
+        self.positions, self.heads, self.texts = positions, heads, texts
 
     queues = False
 
@@ -84,7 +94,7 @@ class NativeLoop:
             *(address(blocked), 0 if blocked is None else len(blocked)),
             *(rules.eos, rules.renormalize, *_limits_of_times(rules.timestamps)),
         )
-        memory = [_RowMemory(row, rules.depth, size) for row in rows]
+        memory = [_RowMemory(row, rules.depth, size, self.texts is not None) for row in rows]
         arguments = (LoopRowArguments * len(rows))(*(one.arguments for one in memory))
 
         planned = None if plan is None else _PlanMemory(plan, max(row.max_length for row in rows))
@@ -101,12 +111,13 @@ class NativeLoop:
             planned.finish()
 
     def _drafts(self, rules: ChainRules, few, cross: PackedCrossKeysValues) -> LoopDraftsArguments:
-        heads = self.heads
+        heads, texts = self.heads, self.texts or TextDrafts(range(0), rules.depth)
+        limits = texts.heads_depth, texts.times.start, texts.times.stop, rules.min_log_prob
         if heads is None:
-            return LoopDraftsArguments(0, 0.0, None, None, None, None, None)
+            return LoopDraftsArguments(rules.depth, *limits, None, None, None, None, None)
         columns = ShortlistArguments() if few is None else few.arguments
         drafts = LoopDraftsArguments(
-            *(rules.depth, rules.min_log_prob, addressof(heads.arguments)),
+            *(rules.depth, *limits, addressof(heads.arguments)),
             *(addressof(heads.projection.arguments), addressof(columns)),
             *(address(heads.vocabulary), cross.keys_values.packed.data_ptr()),
         )
@@ -143,7 +154,7 @@ def _limits_of_times(rules) -> tuple[int, int, int]:
 class _RowMemory:
     """What the kernels read and write for a row."""
 
-    def __init__(self, row: ChainRow, depth: int, size: int):
+    def __init__(self, row: ChainRow, depth: int, size: int, with_text: bool):
         self.row, self.written = row, 0
         self.prompt = torch.tensor([*row.prompt])
         self.tokens = torch.empty(row.max_length + 1, dtype=torch.long)
@@ -151,10 +162,13 @@ class _RowMemory:
         self.drafted = torch.zeros(2, max(depth, 1), dtype=torch.long)
         self.hidden = torch.empty(size, dtype=torch.float32)
         probed = -1 if row.probed is None else row.probed
+        given = row.text if with_text else None
+        self.text = None if given is None else torch.tensor([*given], dtype=torch.long)
+        text = address(self.text), -1 if given is None else len(given)
         parts = self.hidden, self.tokens, self.log_probs
         self.arguments = LoopRowArguments(
             *(self.prompt.data_ptr(), len(self.prompt), row.max_length, row.min_length),
-            *(row.asks, 0, probed, *map(address, parts)),
+            *(row.asks, 0, probed, *text, *map(address, parts)),
             *(0, 0, 0, *map(address, self.drafted), 0.0, 0.0),
         )
 

@@ -21,12 +21,18 @@ class ChainDecoding:
     rules: ChainRules
     plan: DepthPlan | None
 
-    def __call__(self, begin: Begin, states: Sequence[SearchState], together: int) -> None:
+    def __call__(
+        self,
+        begin: Begin,
+        states: Sequence[SearchState],
+        texts: Sequence[Sequence[int] | None],
+        together: int,
+    ) -> None:
         """Decode U initial states to their ends, as the general loop does.
 
-        Arguments as those of ``ChainLoop``.
+        ``texts`` may draft; other arguments as those of ``ChainLoop``.
         """
-        rows = [_row_of(state) for state in states]
+        rows = [_row_of(*one) for one in zip(states, texts, strict=True)]
         self.loop(begin, self.rules, rows, self.plan, together)
         for state, row in zip(states, rows, strict=True):
             counts = state.statistics
@@ -80,7 +86,7 @@ def chain_rules(
     )
 
 
-def _row_of(state: SearchState) -> ChainRow:
+def _row_of(state: SearchState, text: Sequence[int] | None) -> ChainRow:
     def write(tokens: Sequence[int], log_probs: Sequence[float]) -> bool:
         for token, log_prob in zip(tokens, log_probs, strict=True):
             state.write(state.hypothesis.prefix.child(token), log_prob)
@@ -88,4 +94,5 @@ def _row_of(state: SearchState) -> ChainRow:
 
     probed = None if state.probed is None else state.probed.index
     sizes = state.max_length, state.scorers.min_length
-    return ChainRow(state.placement.prompt, *sizes, write, state.give_up is not None, probed)
+    asks = state.give_up is not None
+    return ChainRow(state.placement.prompt, *sizes, write, asks, text, probed)

@@ -159,7 +159,7 @@ class Search:
 
         chains = chain_decoding(decoder, planner, states)
         if chains is not None:
-            chains(begin, states, together)
+            chains(begin, states, [one.text for one in draft_inputs], together)
             planner.learn(every)
             return
         tree_state = begin(range(len(states)))

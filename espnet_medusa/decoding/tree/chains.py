@@ -39,6 +39,7 @@ class ChainRow:
     # It must be called at the end of the text and, if ``asks``, every ``GIVE_UP_STEPS`` tokens.
     write: Callable[[Sequence[int], Sequence[float]], bool]
     asks: bool = False
+    text: Sequence[int] | None = None  # that may be right, for drafters that use it
     probed: int | None = None  # index of a prompt token whose hidden state is requested
     hidden: torch.Tensor | None = None  # (D,) this hidden state
     calls: int = 0  # decoder calls

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "draft_chain.h"
+#include "text_draft.h"
 #include "top_tokens.h"
 
 // Decoder and cache of the loop; LoopModelArguments in library.py.
@@ -22,9 +23,11 @@ struct LoopModel {
 
 // Drafter of the loop; LoopDraftsArguments in library.py.
 struct LoopDrafts {
-    int64_t depth;  // most tokens of all drafts; 0: no drafts, the other members are unused
-    float least;    // as in `draft_chain`
-    const AttendingHeads* heads;
+    int64_t depth;        // most tokens of all drafts; 0: no drafts, the other members are unused
+    int64_t heads_depth;  // most tokens of drafts by heads
+    int64_t first_time, after_times;  // ids of timestamps that are not aligned with texts
+    float least;                      // as in `draft_chain`
+    const AttendingHeads* heads;      // or null: only texts draft
     const Linear* projection;
     const Shortlist* list;
     const int64_t* vocabulary;  // tokens of the projection's columns; or null
@@ -58,6 +61,8 @@ struct LoopRow {
     int64_t asks;          // whether it asks every GIVE_UP_STEPS tokens if it gives up
     int64_t gives_up;      // the answer
     int64_t probed;        // index of a prompt token, or -1
+    const int64_t* text;  // drafts while the decoded text follows it
+    int64_t text_length;  // -1: there is none
     float* probed_hidden;  // (D) receives the hidden state of that token
     int64_t* tokens;       // (max_length) receives the text, with the end symbol
     float* log_probs;      // (max_length) receives their log-probabilities
@@ -96,15 +101,19 @@ class GreedyLoop {
           states(utterances), first_row(utterances + 1), known(utterances) {
         const long width = 1 + drafts.depth;
         long nodes = 0;
-        for (long row = 0; row < utterances; ++row)
-            nodes += std::max<long>(rows[row].prompt_length, width);
+        for (long row = 0; row < utterances; ++row) nodes += rows[row].prompt_length + width;
         embedded = scratch.take<float>(nodes * size);
         hidden = scratch.take<float>(nodes * size);
         queried = scratch.take<float>(utterances * width * size);
         logits = scratch.take<float>(utterances * width * model.projection->outputs);
         chains = scratch.take<int64_t>(utterances * std::max<long>(drafts.depth, 1));
-        for (long row = 0; row < utterances; ++row)
-            states[row].nodes.assign(rows[row].prompt, rows[row].prompt + rows[row].prompt_length);
+        for (long row = 0; row < utterances; ++row) {
+            const LoopRow& of = rows[row];
+            states[row].nodes.assign(of.prompt, of.prompt + of.prompt_length);
+            if (of.text_length >= 0)
+                states[row].text = TextDraft(of.text, of.text_length, drafts.first_time,
+                                             drafts.after_times, rules.eos);
+        }
     }
 
     // Decodes on; returns an utterance that asks, or -1 when all are done.
@@ -112,7 +121,7 @@ class GreedyLoop {
         while (turn < utterances || running() > 0) {
             if (turn == utterances) {
                 begin_call();
-                if (calls > 0) timed(&LoopRow::draft_seconds, [&] { draft(); });
+                timed(&LoopRow::draft_seconds, [&] { draft(); });
                 timed(nullptr, [&] { evaluate(); });
                 ++calls;
                 turn = 0;
@@ -138,6 +147,8 @@ class GreedyLoop {
         long steps = 0;    // tokens that this call has written
         bool follows = true;  // whether the next best token is known
         bool asked = false;   // whether the answer to its question decides if it goes on
+        TextDraft text;       // unused without a text
+        long aligned = 0;     // tokens of the decoded text that it knows
     };
 
     long running() const {
@@ -193,7 +204,7 @@ class GreedyLoop {
             }
             rows[row].calls += 1;
             rows[row].nodes += state.nodes.size();
-            state.given = state.known == 0 ? state.nodes.size() - 1 : 0;
+            state.given = state.known == 0 ? rows[row].prompt_length - 1 : 0;
         }
         first_row[utterances] = count;
         call.nodes.first_row = first_row.data();
@@ -231,7 +242,7 @@ class GreedyLoop {
             limited |= rows[row].min_length > 0;
             std::vector<int64_t> text(rows[row].tokens, rows[row].tokens + rows[row].written);
             for (size_t node = state.given; node < state.nodes.size(); ++node, ++place) {
-                if (node > 0 && state.known > 0) text.push_back(state.nodes[node]);
+                if (long(node) > state.given) text.push_back(state.nodes[node]);
                 const long length = text.size();
                 masks[place] = std::clamp<long>(length, 0, std::max<long>(rules.masks - 1, 0));
                 ends[place] = logits[place * width + rules.eos];
@@ -286,7 +297,7 @@ class GreedyLoop {
         return true;
     }
 
-    // Sets the nodes of the next call.
+    // Sets the nodes of the next call: each utterance's text drafts, or the heads.
     void draft() {
         long most = 0, count = 0;
         for (long row = 0; row < utterances; ++row)
@@ -294,23 +305,38 @@ class GreedyLoop {
                 most = std::max<long>(most, rows[row].max_length - rows[row].written);
         most = std::min<long>(most, depth);
         for (long row = 0; row < utterances; ++row) {
+            State& state = states[row];
             first_row[row] = count;
-            if (!states[row].running) continue;
-            const int64_t last = rows[row].tokens[rows[row].written - 1];
-            states[row].nodes.assign(1, last);
-            states[row].drafted = 0;
-            if (most == 0) continue;
-            std::copy_n(hidden + states[row].tip * size, size, queried + count * size);
-            unpack_output(*model.projection, last, embedded + count++ * size);
+            if (!state.running) continue;
+            if (calls > 0) state.nodes.assign(1, rows[row].tokens[rows[row].written - 1]);
+            state.drafted = 0;
+            if (most == 0 || draft_text(row, most) || calls == 0 || !drafts.heads) continue;
+            std::copy_n(hidden + state.tip * size, size, queried + count * size);
+            unpack_output(*model.projection, state.nodes[0], embedded + count++ * size);
         }
-        if (most == 0) return;
         first_row[utterances] = count;
+        most = std::min<long>(most, drafts.heads_depth);
+        if (count == 0 || most == 0) return;
         const Chain chain{call.nodes, {drafts.packed, call.cross.frames, call.cross.mask}, most,
                           call.threads};
         draft_chain(drafts.heads, drafts.projection, drafts.list, &chain, queried, embedded,
                     drafts.least, drafts.vocabulary, chains);
         for (long row = 0; row < utterances; ++row)
-            if (states[row].running) follow(row, chains + first_row[row] * most, most);
+            if (first_row[row] < first_row[row + 1])
+                follow(row, chains + first_row[row] * most, most);
+    }
+
+    // Lets an utterance's text draft; returns false without one, or if the heads draft instead.
+    bool draft_text(long row, long most) {
+        State& state = states[row];
+        const LoopRow& of = rows[row];
+        if (of.text_length < 0) return false;
+        for (; state.aligned < of.written; ++state.aligned)
+            state.text.append(of.tokens[state.aligned]);
+        if (drafts.heads && calls > 0 && !state.text.matched()) return false;
+        state.text.draft(chains, most);
+        follow(row, chains, most);
+        return true;
     }
 
     // Adds a chain to the nodes, up to its end, an end symbol or the maximum length.

@@ -79,7 +79,9 @@ LoopModelArguments = structure(
     (number, "capacity"),
 )
 LoopDraftsArguments = structure(
-    (number, "depth"), (c_float, "least"), (pointer, "heads projection list vocabulary packed")
+    (number, "depth heads_depth first_time after_times"),
+    (c_float, "least"),
+    (pointer, "heads projection list vocabulary packed"),
 )
 LoopPlanArguments = structure(
     (pointer, "depths"), (number, "trial trial_calls calls"), (pointer, "running used seconds")
@@ -90,6 +92,8 @@ LoopRulesArguments = structure(
 LoopRowArguments = structure(
     (pointer, "prompt"),
     (number, "prompt_length max_length min_length asks gives_up probed"),
+    (pointer, "text"),
+    (number, "text_length"),
     (pointer, "probed_hidden tokens log_probs"),
     (number, "written calls nodes"),
     (pointer, "drafted accepted"),
