@@ -10,8 +10,10 @@ from tiny import EOS, HIDDEN_SIZE, random_encoder_out, tiny_decoder
 from espnet_medusa.decoding.search.acceptance import AcceptanceRule, exact
 from espnet_medusa.decoding.search.chain_decoding import chain_decoding
 from espnet_medusa.decoding.search.constraints import build_constraints
+from espnet_medusa.decoding.search.drafters import text_drafter
 from espnet_medusa.decoding.search.drafting.auto_depth import AutoDepth
 from espnet_medusa.decoding.search.drafting.lookahead import DraftShape
+from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
 from espnet_medusa.decoding.search.greedy import greedy_search
 from espnet_medusa.decoding.search.search_options import LengthLimits, SearchOptions
 from espnet_medusa.decoding.search.state import ProbedToken
@@ -108,6 +110,25 @@ def random_batch(
     return (*(part.to(device) for part in encoded), prompts, limits), asked
 
 
+def with_texts(rng: random.Random, search, batch):
+    """Let texts draft in a search; return texts near those of a batch, of other ones, or none."""
+    depth, planner = rng.choice([1, 3, 12, 40]), search.planner
+    proposer = planner.proposer if planner.shape.depth and rng.random() < 0.7 else None
+    times = range(FIRST_TIME, VOCAB_SIZE) if rng.random() < 0.6 else range(0)
+    drafter = text_drafter(proposer, planner.shape.depth, VOCAB_SIZE, EOS, times)
+    shape = replace(planner.shape, depth=max(depth, planner.shape.depth), lookahead=None)
+    search.text_planner = StepPlanner(search.strategy, drafter, shape)
+    texts = [[*state.tokens] for state in search(*batch)]
+    for text in texts:
+        if EOS in text:
+            text.remove(EOS)
+        for _ in range(rng.choice([0, 0, 1, 2, 5])):
+            place = rng.randrange(len(text) + 1)
+            others = rng.choices(range(VOCAB_SIZE), k=rng.randint(0, 2))
+            text[place : place + rng.randint(0, 2)] = others
+    return [rng.choice([text, text, text, [], None]) for text in texts]
+
+
 def results(states, probed):
     found = []
     for state, token in zip(states, probed, strict=True):
@@ -118,7 +139,7 @@ def results(states, probed):
     return found
 
 
-def decode_both_ways(search, batch, asked, together=None):
+def decode_both_ways(search, batch, asked, together=None, texts=None):
     """Return the results of the chain loop and of the general loop, and the texts asked of."""
     found = []
     for fast in (True, False):
@@ -133,7 +154,8 @@ def decode_both_ways(search, batch, asked, together=None):
         probed = [ProbedToken(len(prompt) - 1, 4) for prompt in prompts]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(CHAIN_DECODING, choose)
-            states = search(*batch, probed=probed, together=together)
+            others = {"draft_texts": texts, "together": together}
+            states = search(*batch, probed=probed, **others)
         assert {*used} == {fast}
         found.append((results(states, probed), {*asked}))
         asked.clear()

@@ -12,6 +12,7 @@ from chain_loops import (
     random_batch,
     random_decoder,
     random_search,
+    with_texts,
 )
 from kernel_kinds import KINDS, some_threads, with_kernels
 from tiny import EOS, random_encoder_out, tiny_decoder
@@ -40,6 +41,17 @@ def test_the_same_as_the_general_loop(kind, seed):
         loop, general = search.planner.shape.lookahead.plans
         assert [call[:2] for call in loop.calls] == [call[:2] for call in general.calls]
         assert all(seconds >= 0 for *_, seconds in loop.calls)
+
+
+@pairs(kind=KINDS, seed=range(20), indirect=["kind"])
+def test_texts_draft_as_in_the_general_loop(kind, seed):
+    rng = random.Random(seed)
+    search = random_search(rng, build_runtime(random_decoder(rng, seed), "int8"))
+    batch, asked = random_batch(rng, seed, search)
+    texts = with_texts(rng, search, batch)
+    asked.clear()
+    found, expected = decode_both_ways(search, batch, asked, texts=texts)
+    assert found == expected
 
 
 def test_an_interrupt_while_it_asks_is_not_lost():

@@ -51,7 +51,7 @@ class TextDraft {
         const long next = place < untimed.size() ? untimed[place] : end;
         long at = std::min(place == 0 ? skipped : untimed[place - 1] + 1 + skipped, next);
         // A single timestamp after text is drafted again: a segment mostly begins where one ends.
-        const bool again = skipped == 1 && last != NONE && at < end;
+        const bool again = skipped == 1 && last != NONE && tokens[at] != tokens[end];
         if (again) *chain = time;
         if (again && is_time(tokens[at])) ++at;
         for (long step = again; step < depth; ++step, at = std::min(at + 1, end))
