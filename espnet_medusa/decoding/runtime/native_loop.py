@@ -183,6 +183,7 @@ class _RowMemory:
         self.write(results.written)
         row.calls, row.nodes = results.calls, results.nodes
         row.seconds, row.draft_seconds = results.seconds, results.draft_seconds
-        steps = int((self.drafted[0] > 0).sum())  # a draft of n steps has one of n - 1, too
-        row.drafted, row.accepted = self.drafted[:, :steps].tolist()
+        drafted, accepted = self.drafted.tolist()
+        steps = len(drafted) - drafted.count(0)  # a draft of n steps has one of n - 1, too
+        row.drafted, row.accepted = drafted[:steps], accepted[:steps]
         row.hidden = self.hidden

@@ -88,8 +88,11 @@ def chain_rules(
 
 def _row_of(state: SearchState, text: Sequence[int] | None) -> ChainRow:
     def write(tokens: Sequence[int], log_probs: Sequence[float]) -> bool:
-        for token, log_prob in zip(tokens, log_probs, strict=True):
-            state.write(state.hypothesis.prefix.child(token), log_prob)
+        prefix = state.hypothesis.prefix
+        for token in tokens:
+            prefix = prefix.child(token)
+        if tokens:
+            state.write(prefix, *log_probs)
         return not state.done
 
     probed = None if state.probed is None else state.probed.index

@@ -82,12 +82,14 @@ class GreedyState(SearchState):
         tokens = self.hypothesis.prefix.tokens()
         return tokens[:-1] if self.ended else tokens
 
-    def write(self, prefix: Prefix, log_prob: float) -> None:
-        """Append one token."""
-        score = self.hypothesis.score + log_prob
+    def write(self, prefix: Prefix, *log_probs: float) -> None:
+        """Append the last tokens of a prefix, one for each log-probability."""
+        score = self.hypothesis.score
+        for log_prob in log_probs:
+            score += log_prob
         self.running = [Hypothesis(prefix, score, (score,))]
         self.ended = prefix.token == self.eos
-        self.steps += 1
+        self.steps += len(log_probs)
         if not self.ended and self.gives_up(prefix):
             self.max_length = prefix.length
 

@@ -9,7 +9,7 @@ import torch
 
 from espnet_medusa.decoding.tree.token_tree import upload
 
-GROWTH = 2
+GROWTH, FEWEST = 2, 64
 
 
 class NodeCache:
@@ -17,7 +17,7 @@ class NodeCache:
 
     Args:
         num_layers: Decoder layers, including extra ones (a Medusa block).
-        capacity: Initial slots; the cache grows when needed.
+        capacity: Initial slots; 0: ``FEWEST`` when needed. The cache grows.
 
     Attributes:
         num_prefix: Slots before the nodes.
@@ -32,7 +32,7 @@ class NodeCache:
         head_size: int,
         dtype: torch.dtype,
         device: torch.device,
-        capacity: int = 64,
+        capacity: int = 0,
     ):
         shape = (num_layers, num_utterances, capacity, 2, num_heads, head_size)
         self.slots = torch.zeros(shape, dtype=dtype, device=device)
@@ -45,7 +45,7 @@ class NodeCache:
     def reserve(self, num_new: int) -> None:
         needed = self.num_prefix + self.num_nodes + num_new
         if needed > self.capacity:
-            more = max(needed, GROWTH * self.capacity) - self.capacity
+            more = max(needed, GROWTH * self.capacity or FEWEST) - self.capacity
             self.slots = torch.nn.functional.pad(self.slots, (0, 0) * 3 + (0, more))
 
     def write(self, layer: int, keys_values: torch.Tensor) -> torch.Tensor:
