@@ -11,6 +11,7 @@ from espnet_medusa.decoding.runtime.chain_graph import GraphAttendingHeads
 from espnet_medusa.decoding.runtime.loop_graphs import CALLS_PER_READ, LoopGraphs
 from espnet_medusa.decoding.tree.chains import Begin, ChainRow, ChainRules
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
+from espnet_medusa.decoding.tree.draft_counts import count_draft
 from espnet_medusa.decoding.tree.proposer import MISSING
 from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents, upload
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder, TreeState
@@ -50,12 +51,12 @@ class DeviceLoop:
         plan = plan or DepthPlan([rules.depth] * together)
         given = LoopInput(begin, rules, [LoopText(row, rules.eos) for row in rows])
         waiting, depth = [*range(together, len(rows))], plan.depth(together, 0)
-        fewest = min(-(-together // REFILL_SHARE), len(waiting))
+        refill = -(-together // REFILL_SHARE)
         seats, calls = self._begin(given, range(together), depth), 1
         while True:
-            while waiting and len(seats.free) >= fewest:
-                new, waiting = waiting[:fewest], waiting[fewest:]
-                seats.take(self._begin(given, new, depth, fewest))
+            while waiting and len(seats.free) >= min(refill, len(waiting)):
+                new, waiting = waiting[:refill], waiting[refill:]
+                seats.take(self._begin(given, new, depth, refill))
             if not (running := [text for text in seats.texts if text.running]):
                 return
             order = range(len(seats.texts))
@@ -221,11 +222,7 @@ class LoopText:
             if not self.running or token != draft:
                 break
         self.written += steps
-        missing = [0] * (drafted - len(row.drafted))
-        row.drafted, row.accepted = row.drafted + missing, row.accepted + missing
-        for step in range(drafted):
-            row.drafted[step] += 1
-            row.accepted[step] += step < steps - 1
+        count_draft(row.drafted, row.accepted, drafted, steps - 1)
 
     def _count_drafts(self, chain: Sequence[float]) -> tuple[int, int]:
         """Return the number of drafted tokens, and of those whose next token may be needed."""

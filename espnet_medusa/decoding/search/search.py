@@ -127,7 +127,8 @@ class Search:
         if self.text_planner and any(one.text is not None for one in draft_inputs):
             planner = self.text_planner
         chains = chain_decoding(self.decoder, planner, states)
-        most = len(states) if chains is not None and chains.loop.queues else together
+        queues = chains is not None and chains.loop.queues and together > 1
+        most = len(states) if queues else together
         for first in range(0, len(states), most):
             rows = slice(first, first + most)
             batch = encoder_out[rows], encoder_out_lens[rows], draft_inputs[rows]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from espnet_medusa.data.errors import InputError
 from espnet_medusa.data.files.atomic import write_atomically
+from espnet_medusa.decoding.tree.draft_counts import count_draft
 
 
 @dataclass
@@ -33,11 +34,7 @@ class DecodingStatistics:
 
     def count_drafts(self, drafted: int, accepted: int) -> None:
         """Count a draft with its numbers of drafted and of accepted steps."""
-        missing = [0] * (drafted - len(self.drafted))
-        self.drafted, self.accepted = self.drafted + missing, self.accepted + missing
-        for step in range(drafted):
-            self.drafted[step] += 1
-            self.accepted[step] += step < accepted
+        count_draft(self.drafted, self.accepted, drafted, accepted)
 
     def __add__(self, other: "DecodingStatistics") -> "DecodingStatistics":
         return DecodingStatistics(*map(_add, vars(self).values(), vars(other).values()))
