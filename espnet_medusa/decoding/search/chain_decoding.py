@@ -16,6 +16,8 @@ from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 
 @dataclass(frozen=True)
 class ChainDecoding:
+    """Greedy search by the decoder's chain loop."""
+
     decoder: TreeDecoder
     loop: ChainLoop
     rules: ChainRules

@@ -147,28 +147,35 @@ class Search:
 
         Only the decoder's loop accepts more utterances than ``together``.
         """
-        decoder, every = self.decoder, states
         planner = planner.planned(min(len(states), together))
 
         def begin(rows: Sequence[int]) -> TreeState:
             started, batch = time.perf_counter(), (encoder_out, encoder_out_lens)
-            if [*rows] != [*range(len(every))]:
+            if [*rows] != [*range(len(states))]:
                 batch = [part[upload([*rows], part.device)] for part in batch]
-            tree_state = decoder.start(*batch, with_heads=planner.needs_head_input)
-            share_seconds([every[row] for row in rows], started)
+            tree_state = self.decoder.start(*batch, with_heads=planner.needs_head_input)
+            share_seconds([states[row] for row in rows], started)
             return tree_state
 
-        chains = chain_decoding(decoder, planner, states)
+        chains = chain_decoding(self.decoder, planner, states)
         if chains is not None:
             chains(begin, states, [one.text for one in draft_inputs], together)
-            planner.learn(every)
-            return
-        tree_state = begin(range(len(states)))
-        started, roots = time.perf_counter(), [state.root for state in states]
-        context = DraftContext(
-            roots, encoder_out.device, draft_inputs, tree_state.cross_keys_values
-        )
-        planner = planner.begin(context)
+        else:
+            tree_state, started = begin(range(len(states))), time.perf_counter()
+            roots, cross = [state.root for state in states], tree_state.cross_keys_values
+            context = DraftContext(roots, encoder_out.device, draft_inputs, cross)
+            self._loop(planner.begin(context), tree_state, states, started)
+        planner.learn(states)
+
+    def _loop(
+        self,
+        planner: StepPlanner,
+        tree_state: TreeState,
+        states: Sequence[SearchState],
+        started: float,
+    ) -> None:
+        """Run the search loop until all utterances are done; drafting began at ``started``."""
+        decoder = self.decoder
         planner.draft_prompt(states)
         share_seconds(states, started, drafting=True)
         while states:
@@ -193,7 +200,6 @@ class Search:
                 self.strategy.accept_unverified(states)
                 decoded, states = states, _drop_finished(decoder, tree_state, states)
                 share_seconds(decoded, started, drafting=True)
-        planner.learn(every)
 
     def _search_again(self, states, batch, limits, draft_inputs, together) -> list[SearchState]:
         """Repeat searches that found no hypothesis, with a smaller minlenratio, as ESPnet does."""

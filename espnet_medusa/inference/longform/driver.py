@@ -149,16 +149,13 @@ def pack_speech(
 
 
 class ChunkedLongForm(LongForm):
-    """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch."""
+    """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch.
 
-    def __init__(
-        self,
-        decoder: WindowDecoder,
-        options: LongFormOptions,
-        batch_size: int = 1,
-        batches: int = 1,
-    ):
-        super().__init__(decoder, options, batch_size, batches)
+    Arguments as for ``LongForm``.
+    """
+
+    def __init__(self, decoder: WindowDecoder, options: LongFormOptions, *batches: int):
+        super().__init__(decoder, options, *batches)
         parameters = options.vad_parameters
         most_s = parameters.max_speech_duration_s or math.inf
         self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
