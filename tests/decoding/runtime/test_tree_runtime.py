@@ -10,6 +10,7 @@ from tiny import HEADS, VOCAB_SIZE, random_encoder_out, tiny_decoder
 
 from espnet_medusa.decoding.runtime import precision
 from espnet_medusa.decoding.runtime.build import build_runtime
+from espnet_medusa.decoding.tree.node_cache import FEWEST
 from espnet_medusa.decoding.tree.token_tree import ROOT, chain_parents
 
 ALL_HEADS = ["none", *HEADS, "llama none", "llama latent", "llama block"]
@@ -44,12 +45,11 @@ def test_one_new_node_per_utterance(heads):
 )
 def test_the_cache_grows(heads, positions):
     grown = Grown(tiny_decoder(0, heads, **positions), *random_encoder_out(0, [4, 7]))
-    capacity = grown.state.cache.capacity
-    for begin in range(0, 2 * capacity, 50):
+    for begin in range(0, 2 * FEWEST, 50):
         size = min(50, 200 - begin)
         tokens = torch.randint(0, VOCAB_SIZE, (2, size)).tolist()
         outputs, _ = grown.extend(tokens, [chain_parents(size, begin - 1, begin)] * 2)
-    assert grown.state.cache.capacity > capacity
+    assert grown.state.cache.capacity > FEWEST
     for row, hidden in enumerate(outputs.hidden[size - 1 :: size]):
         expected, _ = grown.expected(row, [grown.state.num_nodes - 1])
         torch.testing.assert_close(hidden, expected[0], **CLOSE)
