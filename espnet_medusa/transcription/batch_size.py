@@ -2,7 +2,7 @@
 
 import torch
 
-from espnet_medusa.decoding.runtime.device_loop import REFILL_SHARE
+from espnet_medusa.decoding.runtime.device_loop import keys_values_size
 from espnet_medusa.inference.decoding_model import QUEUED_BATCHES, DecodingModel
 from espnet_medusa.inference.longform.driver import RECORDING_FRAMES
 from espnet_medusa.networks.whisper_decoder import WhisperMedusaDecoder
@@ -13,7 +13,7 @@ LARGEST_ON_GPU = 32  # base on an H100: 64 together took longer per utterance th
 USED_SHARE = 0.5
 FLOAT_BYTES = 4
 ENCODER_STATES = 12  # hidden states of one encoder layer, feed-forward network included
-CACHED_TOKENS = 704  # first size of the self-attention cache (``graph_storage.Storage``)
+POSITIONS = 448  # of Whisper's decoders
 NODES = 16  # that a decoder call evaluates: hypotheses or drafted tokens
 LOGIT_COPIES = 4  # of a search: logits, their log-probabilities, and temporary results
 
@@ -55,8 +55,7 @@ def utterance_bytes(
         itemsize: Bytes of a number in the decoder's precision.
     """
     encoder = (QUEUED_BATCHES + ENCODER_STATES) * frames * width
-    keys_values = 2 * layers * (frames + CACHED_TOKENS) * width
-    keys_values += keys_values // REFILL_SHARE  # utterances that begin in a storage of their own
+    keys_values = keys_values_size(layers, width, frames, POSITIONS)
     logits = LOGIT_COPIES * NODES * vocabulary
     features = RECORDING_FRAMES * mel_bins
     return itemsize * (encoder + keys_values) + FLOAT_BYTES * (logits + features)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from espnet_medusa.decoding.runtime.chain_graph import GraphAttendingHeads
+from espnet_medusa.decoding.runtime.graph_storage import first_capacity
 from espnet_medusa.decoding.runtime.loop_graphs import CALLS_PER_READ, LoopGraphs
-from espnet_medusa.decoding.tree.chains import Begin, ChainRow, ChainRules
+from espnet_medusa.decoding.tree.chains import ChainBatch, ChainRow
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.draft_counts import count_draft
 from espnet_medusa.decoding.tree.proposer import MISSING
@@ -35,28 +36,20 @@ class DeviceLoop:
     def __init__(self, runtime: TreeDecoder, heads: GraphAttendingHeads | None):
         self.runtime, self.heads = runtime, heads
 
-    def __call__(
-        self,
-        begin: Begin,
-        rules: ChainRules,
-        rows: Sequence[ChainRow],
-        plan: DepthPlan | None,
-        together: int,
-    ) -> None:
+    def __call__(self, batch: ChainBatch) -> None:
         """Decode as ``ChainLoop``; the depth changes at most between two reads.
 
         ``draft_seconds`` remain 0, because drafting is a part of the iterations.
         """
-        together = min(together, len(rows))
-        plan = plan or DepthPlan([rules.depth] * together)
-        given = LoopInput(begin, rules, [LoopText(row, rules.eos) for row in rows])
-        waiting, depth = [*range(together, len(rows))], plan.depth(together, 0)
+        together = min(batch.together, len(batch.rows))
+        plan = batch.plan or DepthPlan([batch.rules.depth] * together)
+        waiting, depth = [*range(together, len(batch.rows))], plan.depth(together, 0)
         refill = -(-together // REFILL_SHARE)
-        seats, calls = self._begin(given, range(together), depth), 1
+        seats, calls = self._begin(batch, range(together), depth), 1
         while True:
             while waiting and len(seats.free) >= min(refill, len(waiting)):
                 new, waiting = waiting[:refill], waiting[refill:]
-                seats.take(self._begin(given, new, depth, refill))
+                seats.take(self._begin(batch, new, depth, refill))
             if not (running := [text for text in seats.texts if text.running]):
                 return
             order = range(len(seats.texts))
@@ -66,7 +59,7 @@ class DeviceLoop:
             most = min(CALLS_PER_READ, max(text.left for text in running))
             longest = max(text.num_slots for text in running)
             with self.runtime.graph_memory.lock:
-                seats.continue_in(self._graphs(given, seats.state, depth, len(order)), order)
+                seats.continue_in(self._graphs(batch, seats.state, depth, len(order)), order)
                 started = time.perf_counter()
                 for call in range(most):
                     seats.graphs.iterate(seats.state, longest + call * (1 + depth))
@@ -74,18 +67,18 @@ class DeviceLoop:
             plan.calls += [(len(running), depth, seconds / most)] * most
             calls += CALLS_PER_READ
 
-    def _begin(self, given: LoopInput, numbers: Sequence[int], depth: int, count: int = 0) -> Seats:
+    def _begin(
+        self, batch: ChainBatch, numbers: Sequence[int], depth: int, count: int = 0
+    ) -> Seats:
         """Evaluate the prompts of utterances, and write the first token of each text.
 
         ``count``: number of rows, because each number has graphs of its own; those that are left
         repeat an utterance.
         """
-        texts = [given.texts[number] for number in numbers]
-        spare = max(count - len(texts), 0)
-        rows = [text.row for text in texts] + [texts[-1].row] * spare
-        state = given.begin([*numbers, *[numbers[-1]] * spare])
+        every = [*numbers, *[numbers[-1]] * (count - len(numbers))]
+        rows, state = [batch.rows[number] for number in every], batch.begin(every)
         started = time.perf_counter()
-        state.storage.reserve(given.capacity)
+        state.storage.reserve(batch.longest + batch.rules.depth)
         sizes = [len(row.prompt) for row in rows]
         parents = [chain_parents(size, ROOT, 0) for size in sizes]
         outputs = self.runtime.extend(state, [[*row.prompt] for row in rows], parents)
@@ -95,14 +88,16 @@ class DeviceLoop:
                 row.hidden = outputs.hidden[start + row.probed]
         last = upload([end - 1 for end in starts[1:]], outputs.hidden.device)
         with self.runtime.graph_memory.lock:
-            seats = Seats(state, self._graphs(given, state, depth, len(rows)), texts)
-            seats.graphs.begin(state, given.rules, rows, outputs.hidden[last])
+            texts = [LoopText(row, batch.rules.eos) for row in rows[: len(numbers)]]
+            seats = Seats(state, self._graphs(batch, state, depth, len(rows)), texts)
+            seats.graphs.begin(state, batch.rules, rows, outputs.hidden[last])
             seats.read(1, started)
         return seats
 
-    def _graphs(self, given: LoopInput, state: TreeState, depth: int, count: int) -> LoopGraphs:
+    def _graphs(self, batch: ChainBatch, state: TreeState, depth: int, count: int) -> LoopGraphs:
         """Return the storage's graphs of so many utterances with drafts of this depth."""
-        rules, limited = replace(given.rules, depth=depth), given.limited
+        rules = replace(batch.rules, depth=depth)
+        limited = any(row.min_length for row in batch.rows)
         blocked, times = rules.blocked, rules.timestamps
         heads = self.heads if depth else None
         key = (
@@ -114,25 +109,6 @@ class DeviceLoop:
         if key not in loops:
             loops[key] = LoopGraphs(self.runtime, state.storage, heads, rules, limited, count)
         return loops[key]
-
-
-@dataclass(frozen=True)
-class LoopInput:
-    """What one call of the loop decodes."""
-
-    begin: Begin
-    rules: ChainRules  # with the greatest depth
-    texts: Sequence[LoopText]
-
-    @property
-    def limited(self) -> bool:
-        return any(text.row.min_length for text in self.texts)
-
-    @property
-    def capacity(self) -> int:
-        """Most slots of an utterance."""
-        rows = [text.row for text in self.texts]
-        return max(len(row.prompt) + row.max_length for row in rows) + self.rules.depth
 
 
 @dataclass
@@ -174,6 +150,20 @@ class Seats:
         if graphs is not self.graphs:
             graphs.take(self.graphs, order, range(len(order)))
         self.graphs, self.texts = graphs, [self.texts[row] for row in order]
+
+
+def keys_values_size(layers: int, width: int, frames: int, positions: int) -> int:
+    """Return how many numbers an utterance's keys and values are in a storage.
+
+    They include its share of the storage in which waiting utterances begin.
+
+    Args:
+        width: Size of hidden states.
+        frames: Length of the encoder output.
+        positions: Of the decoder.
+    """
+    size = 2 * layers * (frames + first_capacity(positions)) * width
+    return size + size // REFILL_SHARE
 
 
 def rows_that_stay(running: Sequence[bool]) -> list[int]:

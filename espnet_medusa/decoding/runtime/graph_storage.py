@@ -101,7 +101,7 @@ class Storage:
             encoder_out.shape,
             (layers[0].num_heads, layers[0].head_size),
         )
-        capacity = round_up(positions, FEWEST_SLOTS) + NODE_BUCKETS[-1]
+        capacity = first_capacity(positions)
         shape = len(layers), utterances, *heads
         self.cache = StaticNodeCache(*shape, encoder_out.dtype, encoder_out.device, capacity)
         shape = utterances, frames, 2, *heads
@@ -218,6 +218,11 @@ def bucket(num_nodes: int) -> int:
 def slot_bucket(num_slots: int) -> int:
     """Return the smallest of 64, 128, 256, ... attended slots that is large enough."""
     return max(FEWEST_SLOTS, 1 << (num_slots - 1).bit_length())
+
+
+def first_capacity(positions: int) -> int:
+    """Return the slots of a new storage, for a decoder with so many positions."""
+    return round_up(positions, FEWEST_SLOTS) + NODE_BUCKETS[-1]
 
 
 def round_up(number: int, step: int) -> int:

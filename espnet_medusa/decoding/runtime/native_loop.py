@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from ctypes import addressof, c_void_p
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from espnet_medusa.decoding.runtime.native.library import (
 )
 from espnet_medusa.decoding.runtime.native.operations import NativeLinear, NativeNorm
 from espnet_medusa.decoding.runtime.native_decoder import NativeAttendingHeads, NativeStack
-from espnet_medusa.decoding.tree.chains import Begin, ChainRow, ChainRules
+from espnet_medusa.decoding.tree.chains import ChainBatch, ChainRow, ChainRules
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.tree_decoder import TreeState
 
@@ -46,6 +45,8 @@ class NativeLoop:
         texts: How texts draft; None: not.
     """
 
+    queues = False
+
     def __init__(
         self,
         layers: NativeStack,
@@ -58,33 +59,24 @@ class NativeLoop:
         self.layers, self.norm, self.projection = layers, norm, projection
         self.positions, self.heads, self.texts = positions, heads, texts
 
-    queues = False
-
-    def __call__(
-        self,
-        begin: Begin,
-        rules: ChainRules,
-        rows: Sequence[ChainRow],
-        plan: DepthPlan | None,
-        together: int,
-    ) -> None:
+    def __call__(self, batch: ChainBatch) -> None:
         """Decode as ``ChainLoop``; the tree state is not changed."""
-        state: TreeState = begin(range(len(rows)))
+        rules, rows, plan = batch.rules, batch.rows, batch.plan
+        state: TreeState = batch.begin(range(len(rows)))
         layer, cross = self.layers[0], state.encoder_keys_values
         size = layer.num_heads * layer.head_size
-        longest = max(len(row.prompt) for row in rows) + max(row.max_length for row in rows)
-        shape = len(self.layers), len(rows), longest, 2, size
+        shape = len(self.layers), len(rows), batch.longest, 2, size
         slots = torch.empty(shape, dtype=torch.float32)
         packed = (c_void_p * len(self.layers))(*(part.packed.data_ptr() for part in cross))
         model = LoopModelArguments(
             *(addressof(self.layers.arguments), len(self.layers)),
             None if self.norm is None else addressof(self.norm.arguments),
             *(addressof(self.projection.arguments), self.positions.data_ptr()),
-            *(addressof(packed), slots.data_ptr(), longest),
+            *(addressof(packed), slots.data_ptr(), batch.longest),
         )
         call = CallArguments(
             *(len(rows), layer.num_heads, layer.head_size, None),
-            *(None, None, longest, None, None, 0),
+            *(None, None, batch.longest, None, None, 0),
             *(None, cross[0].frames, address(state.encoder_out_mask), torch.get_num_threads()),
         )
         few = None if self.heads is None else self.heads.shortlist  # kept during the call

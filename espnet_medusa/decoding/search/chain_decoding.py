@@ -9,7 +9,7 @@ from espnet_medusa.decoding.search.constraints import Constraints
 from espnet_medusa.decoding.search.drafting.lookahead import ByAcceptance, DraftShape
 from espnet_medusa.decoding.search.drafting.step_planner import StepPlanner
 from espnet_medusa.decoding.search.state import SearchState
-from espnet_medusa.decoding.tree.chains import Begin, ChainLoop, ChainRow, ChainRules
+from espnet_medusa.decoding.tree.chains import Begin, ChainBatch, ChainLoop, ChainRow, ChainRules
 from espnet_medusa.decoding.tree.depth_plan import DepthPlan
 from espnet_medusa.decoding.tree.tree_decoder import TreeDecoder
 
@@ -32,10 +32,10 @@ class ChainDecoding:
     ) -> None:
         """Decode U initial states to their ends, as the general loop does.
 
-        ``texts`` may draft; other arguments as those of ``ChainLoop``.
+        ``texts`` may draft; other arguments as in ``ChainBatch``.
         """
         rows = [_row_of(*one) for one in zip(states, texts, strict=True)]
-        self.loop(begin, self.rules, rows, self.plan, together)
+        self.loop(ChainBatch(begin, self.rules, rows, self.plan, together))
         for state, row in zip(states, rows, strict=True):
             counts = state.statistics
             counts.decoder_calls, counts.nodes = row.calls, row.nodes

@@ -50,24 +50,28 @@ class ChainRow:
     draft_seconds: float = 0.0  # of the drafts
 
 
+@dataclass(frozen=True, eq=False)
+class ChainBatch:
+    """U utterances that one call of a ``ChainLoop`` decodes."""
+
+    begin: Begin  # begins utterances, each when the decoder has room for it
+    rules: ChainRules
+    rows: Sequence[ChainRow]  # U
+    # Depths of drafts, at most ``rules.depth``; receives the seconds of calls. None: always
+    # ``rules.depth``.
+    plan: DepthPlan | None
+    together: int  # most utterances in the decoder at once; U may be greater if the loop ``queues``
+
+    @property
+    def longest(self) -> int:
+        """Most tokens of an utterance, with its prompt."""
+        return max(len(row.prompt) + row.max_length for row in self.rows)
+
+
 class ChainLoop(Protocol):
     """Greedy search with chains as drafts."""
 
     queues: bool  # whether waiting utterances take the places of those that have ended
 
-    def __call__(
-        self,
-        begin: Begin,
-        rules: ChainRules,
-        rows: Sequence[ChainRow],
-        plan: DepthPlan | None,
-        together: int,
-    ) -> None:
-        """Decode U utterances to their ends, and set the results of rows.
-
-        Args:
-            begin: Begins utterances, each when the decoder has room for it.
-            plan: Depths of drafts, at most ``rules.depth``; receives the seconds of calls. None:
-                always ``rules.depth``.
-            together: Most utterances in the decoder at once; U may be greater if ``queues``.
-        """
+    def __call__(self, batch: ChainBatch) -> None:
+        """Decode the utterances to their ends, and set the results of their rows."""

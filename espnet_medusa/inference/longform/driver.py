@@ -30,22 +30,18 @@ SHORTEST_REST_FRAMES = 50
 RECORDING_FRAMES = 180_000  # half an hour; more recordings run together if they are shorter
 
 
+@dataclass(eq=False)
 class LongForm:
-    """Decodes recordings of any length, up to ``batch_size`` per batch.
+    """Decodes recordings of any length, up to ``batch_size`` per batch."""
 
-    ``batches``: how many batches the decoder takes in one call.
-    """
+    decoder: WindowDecoder
+    options: LongFormOptions
+    batch_size: int = 1
+    batches: int = 1  # that the decoder takes in one call
 
-    def __init__(
-        self,
-        decoder: WindowDecoder,
-        options: LongFormOptions,
-        batch_size: int = 1,
-        batches: int = 1,
-    ):
-        self.decoder, self.options = decoder, options
-        self.batch_size, self.most_windows = batch_size, batch_size * batches
-        self.windows = WindowSteps(decoder, options)
+    def __post_init__(self) -> None:
+        self.windows = WindowSteps(self.decoder, self.options)
+        self.most_windows = self.batch_size * self.batches
 
     def __call__(self, recordings: Iterable[LongRecording]) -> Iterator[LongFormStep]:
         """Decode recordings, which are read when the batch has room for them.
@@ -149,16 +145,13 @@ def pack_speech(
 
 
 class ChunkedLongForm(LongForm):
-    """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch.
+    """Decodes recordings of any length, up to ``batch_size`` chunks of speech per batch."""
 
-    Arguments as for ``LongForm``.
-    """
-
-    def __init__(self, decoder: WindowDecoder, options: LongFormOptions, *batches: int):
-        super().__init__(decoder, options, *batches)
-        parameters = options.vad_parameters
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parameters = self.options.vad_parameters
         most_s = parameters.max_speech_duration_s or math.inf
-        self.longest = round(min(most_s * FRAMES_PER_S, decoder.window_frames))
+        self.longest = round(min(most_s * FRAMES_PER_S, self.decoder.window_frames))
         self.margin = round(min(parameters.speech_pad_ms / 1000 * FRAMES_PER_S, self.longest / 4))
         longest_s = (self.longest - 2 * self.margin) / FRAMES_PER_S
         self.find_speech = SpeechDetector(parameters, longest_s)
